@@ -11,7 +11,8 @@ from drag_ray.process import FILTERS, REWARDS
 from drag_ray.rollout.judge_config import JudgeConfig
 
 if TYPE_CHECKING:
-    FilterName = RewardName = str
+    FilterName = str
+    RewardName = str
 else:
     FilterName = Literal[FILTERS]
     RewardName = Literal[REWARDS]

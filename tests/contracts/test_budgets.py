@@ -11,7 +11,7 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_750,
+    "agent": 2_700,
     "api": 1_150,
     "baselines": 2_050,
     "cli": 650,
@@ -25,15 +25,15 @@ LINES = {
     "format": 2_450,
     "index": 600,
     "pipeline": 1_150,
-    "process": 2_450,
+    "process": 2_400,
     "prompt": 600,
-    "recipes": 1_400,
+    "recipes": 1_350,
     "rollout": 3_250,
     "search": 2_750,
     "serve": 4_350,
     "stage_runs": 800,
     "storage": 1_000,
-    "tools": 2_700,
+    "tools": 2_650,
     "transcripts": 800,
     "": 1_165,
 }

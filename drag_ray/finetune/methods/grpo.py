@@ -18,7 +18,6 @@ from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedCon
 if TYPE_CHECKING:
     import torch
     from transformers import Trainer
-    from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
@@ -95,12 +94,6 @@ class GRPO(Method):
                 "engine.backend vllm: python jobs/collect.py"
             )
         return steps
-
-    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
-        """`SFTConfig` for rows that are tokenized."""
-        from drag_ray.finetune.trainers.trained_tokens import build_arguments
-
-        return build_arguments(options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PolicyGradientTrainer`: TRL's own GRPO samples its replies itself, which here the collect stage has done."""

@@ -73,9 +73,11 @@ class Method(BaseConfig, ABC):
 
         return load_model(model, dtype)
 
-    @abstractmethod
     def build_arguments(self, options: dict[str, Any]) -> "TrainingArguments":
-        """The trainer's arguments, of which `options` are those that all trainers have."""
+        """The trainer's arguments, of which `options` are those that all have: `SFTConfig`, for rows that are tokenized."""
+        from trl.trainer.sft_config import SFTConfig
+
+        return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
     @abstractmethod
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":

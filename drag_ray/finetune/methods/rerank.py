@@ -23,7 +23,6 @@ from drag_ray.search.config import RELEVANCE_INSTRUCTION
 
 if TYPE_CHECKING:
     from transformers import Trainer
-    from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
@@ -99,12 +98,6 @@ class Rerank(Method):
             name = f"{pages[0]['name']} to {pages[-1]['name']}"
             tokenized.rows.append({"name": name, PAGES: columns, "is_evidence": kinds, "image_keys": []})
         return tokenized
-
-    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
-        """As for `sft`."""
-        from drag_ray.finetune.trainers.trained_tokens import build_arguments
-
-        return build_arguments(options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PageOrderTrainer`."""

@@ -13,7 +13,6 @@ from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation
 
 if TYPE_CHECKING:
     from transformers import Trainer
-    from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
@@ -76,12 +75,6 @@ class SFT(Method):
         for row in tokenized.rows:
             row["weight"] /= scale
         return tokenized
-
-    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
-        """`SFTConfig` for rows that are tokenized."""
-        from drag_ray.finetune.trainers.trained_tokens import build_arguments
-
-        return build_arguments(options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """TRL's trainer; on CPUs, and where rows have weights, with a loss of our own."""

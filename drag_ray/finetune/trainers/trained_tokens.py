@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
-from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
@@ -14,11 +13,6 @@ from drag_ray.finetune.trainers.adapter_trainer import AdapterTrainer
 
 _OF_THE_LOSS = ("labels", "weight", "advantage", "engine_log_probabilities")
 """What of a batch the loss alone reads: what is learned, what a row counts, and how likely drawn tokens were to the engine."""
-
-
-def build_arguments(options: dict[str, Any]) -> SFTConfig:
-    """The arguments of the trainers below, of which `options` are those that all of TRL's have."""
-    return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
 
 class SupervisedTrainer(AdapterTrainer, SFTTrainer):

@@ -3,14 +3,13 @@
 import threading
 
 from PIL import Image
-from pydantic import Field
 
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.readers.ocr import MAX_PIXELS, TextBox, locate
 from drag_ray.errors import DataError, ToolError
-from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
+from drag_ray.tools.view_page import PageArguments
 from drag_ray.tools.workspace import Workspace
 
 _UNITS = 1000
@@ -20,21 +19,12 @@ _one_at_a_time = threading.Lock()
 _NUM_KEPT = 64
 
 
-class LayoutParsingArguments(Arguments):
-    """The page to parse."""
-
-    file: str
-    """File of the page, as a search names it."""
-    page: int = Field(ge=1)
-    """Number of the page, counted from 1."""
-
-
 _kept: dict[str, list[str]] = {}
 """The rows of the pictures that were read last, by their keys, which stand for their bytes: the samples of a question are likely
 to ask for the same page, and a call that is late has not read in vain."""
 
 
-def parse_layout(arguments: LayoutParsingArguments, workspace: Workspace) -> Observation:
+def parse_layout(arguments: PageArguments, workspace: Workspace) -> Observation:
     """The text of a page's picture, a row a line, each piece with its box.
 
     Raises:
@@ -82,6 +72,6 @@ def _describe(box: TextBox, image: Image.Image) -> str:
 TOOL = Tool(
     name="layout_parsing",
     description="Read the picture of a page: its text and tables, row by row, each piece with its box.",
-    arguments=LayoutParsingArguments,
+    arguments=PageArguments,
     run=parse_layout,
 )

@@ -8,11 +8,8 @@ from PIL import Image
 from pydantic import Field
 
 from drag_ray.errors import ToolError
-from drag_ray.tools.images.arguments import UNITS, ImageArguments, Place
+from drag_ray.tools.images.image_tool import UNITS, Changed, ImageArguments, Place, make_image_tool
 from drag_ray.tools.images.rollout_images import MAX_PIXELS
-from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.tool import Tool
-from drag_ray.tools.workspace import Workspace
 
 Point = Annotated[list[Place], Field(min_length=2, max_length=2)]
 _Corners = list[tuple[float, float]]
@@ -27,13 +24,12 @@ class PerspectiveArguments(ImageArguments):
     """Its upper left, upper right, lower right and lower left corner, each [x, y] in thousandths of the image."""
 
 
-def correct_perspective(arguments: PerspectiveArguments, workspace: Workspace) -> Observation:
+def correct_perspective(image: Image.Image, arguments: PerspectiveArguments) -> Changed:
     """The part of an image between four corners, as a rectangle.
 
     Raises:
-        ToolError: there is no such image, or the corners are not those of a convex quadrilateral in this order.
+        ToolError: the corners are not those of a convex quadrilateral in this order.
     """
-    image = workspace.images.open(arguments.image)
     places = [(x / UNITS, y / UNITS) for x, y in arguments.corners]
     _check(places)
     corners = [(x * image.width, y * image.height) for x, y in places]
@@ -45,8 +41,7 @@ def correct_perspective(arguments: PerspectiveArguments, workspace: Workspace) -
         Image.Resampling.BICUBIC,
         fillcolor="white",
     )
-    caption = f"part of {arguments.image} from the front"
-    return Observation(f"{width} x {height} pixels.", (ObservedImage(straight, caption),))
+    return Changed(straight, f"part of {arguments.image} from the front")
 
 
 def _check(corners: _Corners) -> None:
@@ -77,10 +72,9 @@ def _solve(corners: _Corners, width: int, height: int) -> list[float]:
     return np.linalg.solve(np.array(rows, dtype=float), np.array(values, dtype=float)).tolist()
 
 
-TOOL = Tool(
-    name="perspective_correct",
-    description="See a flat thing in an image, such as a sign or a page, from the front.",
-    arguments=PerspectiveArguments,
-    run=correct_perspective,
-    shows_images=True,
+TOOL = make_image_tool(
+    "perspective_correct",
+    "See a flat thing in an image, such as a sign or a page, from the front.",
+    PerspectiveArguments,
+    correct_perspective,
 )

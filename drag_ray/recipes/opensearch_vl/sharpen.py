@@ -1,12 +1,9 @@
 """An image with sharper edges, for blurred text."""
 
-from PIL import ImageFilter
+from PIL import Image, ImageFilter
 from pydantic import Field
 
-from drag_ray.tools.images.arguments import ImageArguments
-from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.tool import Tool
-from drag_ray.tools.workspace import Workspace
+from drag_ray.tools.images.image_tool import Changed, ImageArguments, make_image_tool
 
 RADIUS = 2
 _PERCENT = 150
@@ -20,21 +17,10 @@ class SharpenArguments(ImageArguments):
     """1 is usual, 3 the most."""
 
 
-def sharpen(arguments: SharpenArguments, workspace: Workspace) -> Observation:
-    """The image after an unsharp mask.
-
-    Raises:
-        ToolError: there is no such image.
-    """
-    image = workspace.images.open(arguments.image)
+def sharpen(image: Image.Image, arguments: SharpenArguments) -> Changed:
+    """The image after an unsharp mask."""
     mask = ImageFilter.UnsharpMask(RADIUS, max(1, round(_PERCENT * arguments.strength)), _THRESHOLD)
-    return Observation("Sharpened.", (ObservedImage(image.filter(mask), f"{arguments.image} sharpened"),))
+    return Changed(image.filter(mask), f"{arguments.image} sharpened", "Sharpened.")
 
 
-TOOL = Tool(
-    name="sharpen",
-    description="See a blurred image with sharper edges.",
-    arguments=SharpenArguments,
-    run=sharpen,
-    shows_images=True,
-)
+TOOL = make_image_tool("sharpen", "See a blurred image with sharper edges.", SharpenArguments, sharpen)

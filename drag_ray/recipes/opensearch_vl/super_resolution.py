@@ -6,22 +6,16 @@ exports of ESRGAN, SwinIR and their like do.
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image, ImageFilter
 from pydantic import Field
 
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.tools.config import ToolOptions
-from drag_ray.tools.images.arguments import ImageArguments
+from drag_ray.tools.images.image_tool import Changed, ImageArguments, make_image_tool
 from drag_ray.tools.images.rollout_images import check_size
-from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.tool import Tool
-from drag_ray.tools.workspace import Workspace
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 
 SCALES = (2, 3, 4)
 _PIECE = 192
@@ -68,14 +62,13 @@ class EnlargingModel:
                 f"{_TRIED[1]} x {_TRIED[0]}; expected {SCALES[0]} to {SCALES[-1]} times as wide and high."
             )
 
-    def enlarge(self, image: "Image") -> "Image":
+    def enlarge(self, image: Image.Image) -> Image.Image:
         """An RGB image, `scale` times as wide and high.
 
         Raises:
             ToolError: the model fails on it.
         """
         import numpy as np
-        from PIL import Image
 
         enlarged = Image.new("RGB", (image.width * self.scale, image.height * self.scale))
         for top in range(0, image.height, _PIECE):
@@ -109,10 +102,8 @@ class EnlargingModel:
         return (made[0].transpose(1, 2, 0).clip(0, 1) * 255).round().astype(np.uint8)
 
 
-@cache
-def load_enlarging_model(path: str) -> EnlargingModel:
-    """The model of a file, once a process. Raises what `EnlargingModel` does."""
-    return EnlargingModel(path)
+load_enlarging_model = cache(EnlargingModel)
+"""The model of a file, once a process. Raises what `EnlargingModel` does."""
 
 
 MAX_FACTOR = 4
@@ -136,21 +127,14 @@ def make_tool(options: ToolOptions) -> Tool:
     path = options.super_resolution.model
     model = load_enlarging_model(path) if path else None
 
-    def super_resolve(arguments: SuperResolutionArguments, workspace: Workspace) -> Observation:
-        image = workspace.images.open(arguments.image)
+    def super_resolve(image: Image.Image, arguments: SuperResolutionArguments) -> Changed:
         size = (image.width * arguments.factor, image.height * arguments.factor)
         check_size(*size)
         larger = _enlarge(image, size, model) if model else _interpolate(image, size, arguments.factor)
-        caption = f"{arguments.image} with {arguments.factor} times the resolution"
-        return Observation(f"{larger.width} x {larger.height} pixels.", (ObservedImage(larger, caption),))
+        return Changed(larger, f"{arguments.image} with {arguments.factor} times the resolution")
 
-    return Tool(
-        name="super_resolution",
-        description="See a small image with more pixels.",
-        arguments=SuperResolutionArguments,
-        run=super_resolve,
-        shows_images=True,
-    )
+    description = "See a small image with more pixels."
+    return make_image_tool("super_resolution", description, SuperResolutionArguments, super_resolve)
 
 
 def _enlarge(image: Image.Image, size: tuple[int, int], model: EnlargingModel) -> Image.Image:

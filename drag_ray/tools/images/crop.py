@@ -1,27 +1,17 @@
 """A part of an image, as it is."""
 
-from drag_ray.tools.images.arguments import BoxArguments, format_numbers, to_pixels
-from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.tool import Tool
-from drag_ray.tools.workspace import Workspace
+from PIL import Image
+
+from drag_ray.tools.images.image_tool import BoxArguments, Changed, format_numbers, make_image_tool, to_pixels
 
 
-def crop(arguments: BoxArguments, workspace: Workspace) -> Observation:
+def crop(image: Image.Image, arguments: BoxArguments) -> Changed:
     """The part of an image within a box.
 
     Raises:
-        ToolError: there is no such image, or the box is empty.
+        ToolError: the box is empty.
     """
-    image = workspace.images.open(arguments.image)
-    part = image.crop(to_pixels(arguments.box, image))
-    caption = f"crop of {arguments.image} at {format_numbers(arguments.box)}"
-    return Observation(f"{part.width} x {part.height} pixels.", (ObservedImage(part, caption),))
+    return Changed(image.crop(to_pixels(arguments.box, image)), f"crop of {arguments.image} at {format_numbers(arguments.box)}")
 
 
-TOOL = Tool(
-    name="crop",
-    description="See a part of an image by itself.",
-    arguments=BoxArguments,
-    run=crop,
-    shows_images=True,
-)
+TOOL = make_image_tool("crop", "See a part of an image by itself.", BoxArguments, crop)

@@ -3,10 +3,7 @@
 from PIL import Image
 from pydantic import Field
 
-from drag_ray.tools.images.arguments import UNITS, ImageArguments, Place
-from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.tool import Tool
-from drag_ray.tools.workspace import Workspace
+from drag_ray.tools.images.image_tool import UNITS, Changed, ImageArguments, Place, make_image_tool
 
 MAX_FACTOR = 10.0
 
@@ -22,13 +19,8 @@ class ZoomArguments(ImageArguments):
     """How many times larger the part is shown."""
 
 
-def zoom(arguments: ZoomArguments, workspace: Workspace) -> Observation:
-    """The part around a place, moved to lie within the image.
-
-    Raises:
-        ToolError: there is no such image.
-    """
-    image = workspace.images.open(arguments.image)
+def zoom(image: Image.Image, arguments: ZoomArguments) -> Changed:
+    """The part around a place, moved to lie within the image."""
     width, height = image.width / arguments.factor, image.height / arguments.factor
     left = min(max(arguments.x * image.width / UNITS - width / 2, 0), image.width - width)
     top = min(max(arguments.y * image.height / UNITS - height / 2, 0), image.height - height)
@@ -37,13 +29,7 @@ def zoom(arguments: ZoomArguments, workspace: Workspace) -> Observation:
     sides = zip(box, (image.width, image.height) * 2, strict=True)
     place = ",".join(str(round(UNITS * edge / side)) for edge, side in sides)
     caption = f"{arguments.image} at {place}, {arguments.factor:g} times as large"
-    return Observation("Enlarged.", (ObservedImage(enlarged, caption),))
+    return Changed(enlarged, caption, "Enlarged.")
 
 
-TOOL = Tool(
-    name="zoom",
-    description="See the part of an image around a place enlarged.",
-    arguments=ZoomArguments,
-    run=zoom,
-    shows_images=True,
-)
+TOOL = make_image_tool("zoom", "See the part of an image around a place enlarged.", ZoomArguments, zoom)

@@ -1,12 +1,16 @@
-"""Arguments that tools on images have in common. Places are in thousandths of the image, whatever its pixels."""
+"""Tools that make one image of another, and their arguments. Places are in thousandths of the image, whatever its pixels."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 from PIL import Image
 from pydantic import Field
 
 from drag_ray.errors import ToolError
 from drag_ray.tools.function import Arguments
+from drag_ray.tools.observation import Observation, ObservedImage
+from drag_ray.tools.tool import Tool
+from drag_ray.tools.workspace import Workspace
 
 UNITS = 1000
 """An image is so wide and so high."""
@@ -44,3 +48,30 @@ def to_pixels(box: list[float], image: Image.Image) -> tuple[int, int, int, int]
 def format_numbers(numbers: list[float]) -> str:
     """Numbers as a caption has them."""
     return ",".join(f"{number:g}" for number in numbers)
+
+
+class Changed(NamedTuple):
+    """An image that was made of another.
+
+    Attributes:
+        picture: the image.
+        caption: what it is.
+        text: what the policy is told beside it; empty for its size.
+    """
+
+    picture: Image.Image
+    caption: str
+    text: str = ""
+
+
+def make_image_tool(
+    name: str, description: str, arguments: type[ImageArguments], change: Callable[[Image.Image, Any], Changed]
+) -> Tool:
+    """A tool that shows what `change` makes of the image that its arguments name, which it may refuse with a ToolError."""
+
+    def run(given: Any, workspace: Workspace) -> Observation:
+        changed = change(workspace.images.open(given.image), given)
+        text = changed.text or f"{changed.picture.width} x {changed.picture.height} pixels."
+        return Observation(text, (ObservedImage(changed.picture, changed.caption),))
+
+    return Tool(name, description, arguments, run, shows_images=True)
