@@ -18,7 +18,7 @@ from drag_ray.engine.models.prompt_digest import compute_prompt_digest
 from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_prompt, tokenize_step
 from drag_ray.errors import DataError, TrainError
 from drag_ray.storage.json_text import parse_json
-from drag_ray.tools.answer import ANSWER
+from drag_ray.tools.search import ANSWER
 
 if TYPE_CHECKING:
     from drag_ray.finetune.images import TrainingImages

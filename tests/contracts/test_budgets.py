@@ -33,15 +33,15 @@ LINES = {
     "serve": 4_350,
     "stage_runs": 800,
     "storage": 1_000,
-    "tools": 2_650,
+    "tools": 2_700,
     "transcripts": 800,
     "": 1_165,
 }
 """Of each package, and of the modules at the top."""
-FILES = 449
+FILES = 448
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_800
+TEST_LINES = 46_750
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

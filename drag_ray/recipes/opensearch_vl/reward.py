@@ -46,7 +46,7 @@ def compute_answer_reward(
         has_answer: whether it came to one.
         accuracy: of the answer, in 0..1, by a measure or by a judge; None where the judge failed.
         query_quality: what a judge thinks of its queries, in 0..1; None where none was asked or it failed: accuracy is all.
-        fatal_step: see `turns.find_fatal_step`.
+        fatal_step: see `process.turns.find_fatal_step`.
     """
     if not has_answer:
         return 0.0
