@@ -48,7 +48,7 @@ from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.cluster.nodes import NodeResources
 from drag_ray.corpus import page_images
-from drag_ray.corpus.question_table import draw_split
+from drag_ray.corpus.questions import draw_split
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS

@@ -94,7 +94,7 @@ class Clock(NoStageRecorder):
 
 def train(config: RunConfig, options: argparse.Namespace) -> dict[str, float]:
     """Train on rows of the demo's form; the first step is not counted."""
-    from drag_ray.finetune.job import TrainJob
+    from drag_ray.finetune.config import TrainJob
     from drag_ray.finetune.trainer import train as run_training
     from drag_ray.finetune.training_rows import tokenize_training_rows
 

@@ -31,7 +31,7 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
-from drag_ray.corpus.question_table import draw_split
+from drag_ray.corpus.questions import draw_split
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.context import read_context
 from drag_ray.evaluate.measures import build_measures

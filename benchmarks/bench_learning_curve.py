@@ -26,7 +26,7 @@ from drag_ray.baselines.neighbours import Neighbours
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.templates import Templates
-from drag_ray.corpus.question_table import read_split
+from drag_ray.corpus.questions import read_split
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.storage.artifacts import require_manifest
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray import schemas
-from drag_ray.corpus.pages import read_pages
 from drag_ray.corpus.questions import check_evidence, read_questions
+from drag_ray.corpus.readers.documents import read_pages
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher

@@ -2,11 +2,20 @@
 
 _CONSTANT = "It is a constant now; leave the option out."
 
+_PROVIDER_INSTEAD = (
+    "agent.web_search.provider (searxng, brave or serper) knows the fields of requests and answers; for any other take a tool of "
+    "yours (agent.tool_modules) or an MCP server (agent.mcp_servers)."
+)
+
 RERANK_INSTEAD = "Train a reranker (--train-reranker, or finetune.method rerank)."
 
 OPTIONS = {
     **dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD),
     "serve.ready_timeout_s": _CONSTANT,
+    **{
+        f"agent.web_search.{name}": _PROVIDER_INSTEAD
+        for name in ("query_field", "key_header", "results_field", "title_field", "url_field", "snippet_field")
+    },
     **{
         f"{section}.{name}": _CONSTANT
         for section in ("collect", "evaluate")

@@ -12,7 +12,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.relevance import Answers
-from drag_ray.finetune.page_order import PageOrderTrainer, PagesCollator
+from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator
 
 NUM_QUESTIONS = 8
 YES, NO = 3, 4

@@ -10,8 +10,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 
 NUM_ROWS = 4
 

@@ -28,16 +28,6 @@ class SearchResult:
     is_partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The pages that a query finds, whoever asks."""
-
-    hits: tuple[Hit, ...] = ()
-    shown: tuple[tuple[Hit, Page], ...] = ()
-    error: str = ""
-    is_partial: bool = False
-
-
 def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...]) -> int | None:
     """The best rank of any evidence page among the hits, None if there is none."""
     wanted = {(item.file, item.page_number) for item in evidence}
@@ -108,7 +98,7 @@ class SearchEnvironment:
         self._top_k = top_k
         self.depth = depth
         self._num_kept = num_kept
-        self._found: dict[_Key, asyncio.Task[_Found]] = {}  # the latest last
+        self._found: dict[_Key, asyncio.Task[SearchResult]] = {}  # the latest last
         self.num_shared = 0
 
     async def search(self, query: str | ExpandedQuestion, evidence: tuple[Evidence, ...]) -> SearchResult:
@@ -131,7 +121,9 @@ class SearchEnvironment:
         if len(self._found) > self._num_kept:
             del self._found[next(iter(self._found))]
         found = await asyncio.shield(task)  # one rollout that is ended must not end the search of the others
-        return self._judge(found, evidence, time.perf_counter() - started)
+        rank = compute_evidence_rank(found.hits, evidence)
+        score, search_s = compute_rank_score(rank, self._top_k), time.perf_counter() - started
+        return replace(found, evidence_rank=rank, rank_score=score, search_s=search_s)
 
     async def read_pages(self, hits: Sequence[Hit]) -> list[Page]:
         """The pages of hits.
@@ -141,26 +133,19 @@ class SearchEnvironment:
         """
         return await asyncio.to_thread(lambda: [self._index.page(hit) for hit in hits])
 
-    def _judge(self, found: "_Found", evidence: tuple[Evidence, ...], search_s: float) -> SearchResult:
-        rank = compute_evidence_rank(found.hits, evidence)
-        rank_score = compute_rank_score(rank, self._top_k)
-        return SearchResult(found.hits, found.shown, rank, rank_score, search_s, found.error, found.is_partial)
-
-    def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> "_Found":
+    def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> SearchResult:
+        """The pages that a query finds, whoever asks; it is not ranked yet."""
         try:
             if isinstance(query, ExpandedQuestion):
                 hits = self._index.search_expanded(query.question, query.addition, query.weight, self.depth, query.words)
             else:
                 hits = searcher.search(query, self.depth)
-            return self._show(searcher, hits)
+            shown = tuple((hit, searcher.page(hit)) for hit in hits[: self._top_k])
+            return SearchResult(tuple(hits), shown, is_partial=hits.is_partial)
         except SearchIndexError as error:
-            return _Found(error=str(error))
+            return SearchResult(error=str(error))
 
-    def _show(self, searcher: PageSearcher, hits: Hits) -> "_Found":
-        shown = tuple((hit, searcher.page(hit)) for hit in hits[: self._top_k])
-        return _Found(tuple(hits), shown, is_partial=hits.is_partial)
-
-    def _forget_failed(self, key: "_Key", task: "asyncio.Task[_Found]") -> None:
+    def _forget_failed(self, key: "_Key", task: "asyncio.Task[SearchResult]") -> None:
         has_failed = task.cancelled() or task.exception() or task.result().error
         if has_failed and self._found.get(key) is task:
             del self._found[key]

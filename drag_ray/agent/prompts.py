@@ -9,7 +9,7 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import build_call_form
 from drag_ray.agent.shown_images import Content, image_part, join_text, list_parts, text_part
 from drag_ray.engine.generate import Message
-from drag_ray.tools.rollout_images import name_image
+from drag_ray.tools.images.rollout_images import name_image
 from drag_ray.types import CAPTION, Hit, Page
 from drag_ray.variants import load_variant
 

@@ -18,8 +18,7 @@ from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.protocols.protocol import ActionProtocol
-from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.protocols.registry import ActionProtocol, get_protocol
 from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
@@ -33,7 +32,7 @@ from drag_ray.search.normal_form import normalise
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool
 from drag_ray.tools.function import Function
-from drag_ray.tools.rollout_images import ImageSource, RolloutImages
+from drag_ray.tools.images.rollout_images import ImageSource, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn

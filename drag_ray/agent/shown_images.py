@@ -144,10 +144,8 @@ def _without_images(message: Message, gone: Collection[int]) -> Message:
     kept: list[dict[str, Any]] = []
     number = 0
     for part in message["content"]:
-        if part["type"] != "image":
+        is_image = part["type"] == "image"
+        if not (is_image and number in gone):
             kept.append(part)
-            continue
-        if number not in gone:
-            kept.append(part)
-        number += 1
+        number += is_image
     return {**message, "content": join_text(kept)}

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray import schemas
-from drag_ray.corpus.question_table import QUESTIONS_NAME
+from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.evaluate import outcome
 from drag_ray.transcripts.listing import list_files
 

@@ -60,7 +60,7 @@ class Features(RawQuestion):
             ConfigError: vectors are to find pages, and the index has none.
         """
         from drag_ray.baselines.feature_training import fit
-        from drag_ray.corpus.question_table import draw_split
+        from drag_ray.corpus.questions import draw_split
         from drag_ray.search.searcher import Searcher
 
         options = sources.options.take(FeatureConfig)

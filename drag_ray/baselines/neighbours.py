@@ -63,7 +63,7 @@ class Neighbours(TermBaseline):
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
         """With the run's options and its training questions."""
-        from drag_ray.corpus.question_table import draw_split
+        from drag_ray.corpus.questions import draw_split
 
         options = sources.options.take(NeighbourConfig)
         return cls(options, tuple(draw_split(sources.index_dir, "train", options.max_questions, sources.seed)))

@@ -39,7 +39,7 @@ class Templates(TermBaseline):
         """With words that were tried out on the run's training questions, which takes a minute or two for thousands of them, and
         is done once in a pipeline."""
         from drag_ray.baselines.template_search import find_templates_once
-        from drag_ray.corpus.question_table import draw_split
+        from drag_ray.corpus.questions import draw_split
         from drag_ray.search.index import read_fingerprint
 
         options = sources.options.take(TemplateConfig)

@@ -7,7 +7,7 @@ from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.cluster.nodes import let_engines_rest
 from drag_ray.collect.config import CollectSections
-from drag_ray.corpus.question_table import draw_split
+from drag_ray.corpus.questions import draw_split
 from drag_ray.rollout.options import build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan

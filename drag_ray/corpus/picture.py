@@ -5,10 +5,10 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from drag_ray.corpus.page_images import compute_scale
-from drag_ray.corpus.readers.images import to_rgb
 from drag_ray.errors import DataError
 
 MAX_BYTES = 20 * 2**20
@@ -49,9 +49,9 @@ def _open(data: bytes, use: Callable[[Image.Image], T]) -> T:
         raise DataError(f"the picture cannot be read ({type(error).__name__}: {error!s:.200})") from None
 
 
-def fit_picture(image: Image.Image, max_pixels: int) -> Image.Image:
-    """The picture with at most `max_pixels`; pixels are never added."""
-    scale = compute_scale(image.width, image.height, 1.0, max_pixels)
+def fit_picture(image: Image.Image, max_pixels: int, max_scale: float = 1.0) -> Image.Image:
+    """The picture with at most `max_pixels`, scaled by at most `max_scale`; pixels are never added."""
+    scale = compute_scale(image.width, image.height, max_scale, max_pixels)
     if scale == 1.0:
         return image
     size = (math.ceil(image.width * scale), math.ceil(image.height * scale))
@@ -65,3 +65,14 @@ def _check(image: Image.Image) -> None:
         raise DataError(f"got a picture of {image.width:,} x {image.height:,} pixels, expected at most {MAX_PIXELS:,}")
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
         raise DataError("got a picture of several frames, expected one. Take the frame that is meant.")
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The image upright, on white where it is transparent."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I;16"):  # Pillow would clip it to the lowest 8 bits
+        upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+    if upright.has_transparency_data:
+        white = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(white, upright.convert("RGBA"))
+    return upright.convert("RGB")

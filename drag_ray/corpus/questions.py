@@ -1,4 +1,4 @@
-"""Questions with their evidence, in the spellings of the public sets."""
+"""Questions with their evidence, in the spellings of the public sets, and those of a run as its index stage left them."""
 
 import hashlib
 import logging
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from drag_ray import schemas
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.question_images import IMAGE_COLUMNS, QuestionImages
 from drag_ray.corpus.records import (
@@ -243,3 +244,35 @@ def _join_answer(parts: list[Any], name: str) -> str:
         if not isinstance(part, str | int | float):
             raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
     return to_encodable(", ".join(str(part) for part in parts))
+
+
+QUESTIONS_NAME = "questions.parquet"
+
+
+def read_split(index_dir: Path, split: str) -> list[Question]:
+    """The questions of a split, `train` or `test`; none if it has none.
+
+    Raises:
+        DataError: the table is missing or is not one of questions.
+    """
+    rows = schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()
+    return [schemas.to_question(row) for row in rows if row["split"] == split]
+
+
+def is_measurable(question: Question, by_answer: bool = False) -> bool:
+    """True if a rollout of the question can be scored: it has an evidence page or, where answers are scored, an answer."""
+    return bool(question.evidence or (by_answer and question.answers))
+
+
+def draw_split(index_dir: Path, split: str, limit: int, seed: int, by_answer: bool = False) -> list[Question]:
+    """The questions of a split to roll out; at most `limit` of them, drawn at random with `seed`, if it is not 0.
+
+    Those that are not measurable can be rolled out, but there is nothing to evaluate: the test split goes without.
+
+    Raises:
+        DataError: the split has none, or as `read_split`.
+    """
+    questions = [question for question in read_split(index_dir, split) if split != "test" or is_measurable(question, by_answer)]
+    if not questions:
+        raise DataError(f"{index_dir / QUESTIONS_NAME}: no {split} question. See corpus.questions and corpus.test_fraction.")
+    return draw_questions(questions, limit, seed)

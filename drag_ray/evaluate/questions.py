@@ -4,12 +4,10 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.tasks import ANSWERING
-from drag_ray.corpus.question_table import draw_split, is_measurable, read_split
-from drag_ray.corpus.questions import draw_questions
+from drag_ray.corpus.questions import draw_questions, draw_split, is_measurable, read_split
 from drag_ray.errors import ArtifactError, ConfigError, DataError
 from drag_ray.evaluate.config import TEST, EvaluateConfig, EvaluateSections
-from drag_ray.format.sides import SIDES_NAME, read_side
-from drag_ray.format.split import VALIDATION
+from drag_ray.format.split import SIDES_NAME, VALIDATION, read_side
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import read_manifest
 from drag_ray.types import Question

@@ -7,9 +7,9 @@ from typing import Any
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.agent.scores import find_best_rank, list_ranked_turns, list_ranks
 from drag_ray.agent.tasks import ORDERING
-from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.errors import DataError
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
+from drag_ray.recipes.v_retrver.task import describe_modalities
 from drag_ray.search.file_names import FileNames
 from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from drag_ray.corpus.components import compute_components
+from drag_ray.corpus.split import compute_components
 from drag_ray.errors import ConfigError
 from drag_ray.examples.manual_chapters import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, gather_chapters, take_chapters, write_chapters
 from drag_ray.examples.manual_entries import ManualEntry, read_entries

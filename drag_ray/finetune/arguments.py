@@ -5,7 +5,7 @@
 
 from typing import Any, Literal
 
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import TrainJob
 
 ZeroStage = Literal["off", "zero2", "zero3"]
 

@@ -1,4 +1,4 @@
-"""Options of the finetune stage."""
+"""Options of the finetune stage, and the job of a training process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,3 +128,23 @@ class FinetuneSections(Sections):
     def list_sources(self) -> dict[str, Path]:
         """The adapter that training starts from."""
         return self.engine.list_sources() if self.find_start() else {}
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """Everything that a training process needs to know.
+
+    Paths are absolute; `image_dirs` are the stores of images, none where the run has no index. `start_dir` is the adapter whose
+    weights are trained on, None for a new one. `num_threads` counts on a CPU only. `compares_prompts` is that of `RowTokenizer`.
+    """
+
+    config: FinetuneConfig
+    model: str
+    train_path: Path
+    validation_path: Path
+    image_dirs: tuple[Path, ...]
+    use_gpu: bool
+    num_workers: int
+    num_threads: int
+    start_dir: Path | None = None
+    compares_prompts: bool = True

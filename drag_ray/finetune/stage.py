@@ -21,11 +21,10 @@ from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.finetune import checkpoints
-from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
-from drag_ray.finetune.row_file import read_rows
+from drag_ray.finetune.tokenized_rows import read_rows
 from drag_ray.finetune.training_process import run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.rollout.folder import IMAGES_DIR_NAME

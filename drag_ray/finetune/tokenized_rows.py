@@ -1,12 +1,15 @@
-"""Training rows -> token ids and labels, with those of their page images; rows that are too long are set aside.
+"""Training rows: read from files, and made token ids and labels, with those of their page images; too long ones are set aside.
 
 The tokens of a page image take the place of the one that marks it once the text is tokenized, so that they are never learned,
 whatever the mask.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from drag_ray.engine.conversation import Conversation, Row
@@ -14,10 +17,51 @@ from drag_ray.engine.models.masks import Mask
 from drag_ray.engine.models.prompt_digest import compute_prompt_digest
 from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_prompt, tokenize_step
 from drag_ray.errors import DataError, TrainError
-from drag_ray.tools.answer import ANSWER
+from drag_ray.storage.json_text import parse_json
+from drag_ray.tools.search import ANSWER
 
 if TYPE_CHECKING:
     from drag_ray.finetune.images import TrainingImages
+
+
+def read_rows(path: Path, limit: int = 0, seed: int = 0) -> Iterator[Row]:
+    """The rows of a file, one after the other.
+
+    Args:
+        path: a row a line, in JSON.
+        limit: of how many; 0 takes all. Of more those of drawn questions are taken, all of a question but for the last: a file
+            is in the order of its questions, whose first ones may all be of one kind.
+        seed: of the draw.
+
+    Raises:
+        DataError: there is no such file, or it holds something else. It does not name the file.
+    """
+    drawn = _draw_places(path, limit, seed) if limit else None
+    for place, row in enumerate(_parse_lines(path)):
+        if drawn is None or place in drawn:
+            yield row
+
+
+def _draw_places(path: Path, limit: int, seed: int) -> set[int]:
+    """Places of rows in the file; a row that names no question is one by itself."""
+    by_question: dict[object, list[int]] = defaultdict(list)
+    for place, row in enumerate(_parse_lines(path)):
+        by_question[row.get("question_id", place) if isinstance(row, dict) else place].append(place)
+    questions = list(by_question)
+    random.Random(seed).shuffle(questions)
+    return set([place for question in questions for place in by_question[question]][:limit])
+
+
+def _parse_lines(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield parse_json(line)
+    except FileNotFoundError:
+        raise DataError("no such file. Run: python jobs/format.py") from None
+    except ValueError as error:
+        raise DataError(f"not one JSON object a line ({error}). Run: python jobs/format.py") from None
+
 
 _Row = TypeVar("_Row")
 

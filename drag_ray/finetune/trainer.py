@@ -20,15 +20,14 @@ from drag_ray.engine.models.dtype import choose_dtype
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_stage
-from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
-from drag_ray.finetune.collator import RowCollator
-from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.images import TrainingImages, open_training_images
-from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
+from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels
+from drag_ray.finetune.trainers.collator import RowCollator
 from drag_ray.finetune.training_rows import TrainingRows
 
 _ROUNDING = 1e-5

@@ -14,7 +14,7 @@ from drag_ray.cluster.tasks import take_result
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DragRayError
 from drag_ray.finetune import checkpoints
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import TrainJob
 from drag_ray.messages import about, show_messages
 from drag_ray.storage.file_access import writing
 

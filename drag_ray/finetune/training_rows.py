@@ -7,11 +7,10 @@ from pathlib import Path
 from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DataError
+from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.images import open_training_images
-from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.method import Method
-from drag_ray.finetune.row_file import read_rows
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows, read_rows
 
 
 @dataclass(frozen=True)

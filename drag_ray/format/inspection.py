@@ -17,7 +17,7 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, tokeniz
 from drag_ray.errors import DataError
 from drag_ray.messages import to_displayable
 from drag_ray.storage.artifacts import compute_fingerprint, write_text
-from drag_ray.tools.answer import ANSWER
+from drag_ray.tools.search import ANSWER
 from drag_ray.transcripts.webpage import render_page
 
 _NUM_BINS = 12

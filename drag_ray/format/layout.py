@@ -10,7 +10,7 @@ import pyarrow as pa
 from drag_ray.agent.shown_images import Hidden, leave_out
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES, get_input_column
-from drag_ray.process.conversations import IMAGE_MARK
+from drag_ray.process.trajectories import IMAGE_MARK
 
 SHOWN_COLUMNS = ("tools", "hidden")
 """What of a trajectory says what its model was shown besides the messages."""

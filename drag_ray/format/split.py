@@ -1,11 +1,15 @@
-"""On which side each question is: training, validation, or neither because evaluation asks for the same."""
+"""On which side each question is: training, validation, or neither because evaluation asks for the same; and the table of it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, NearDuplicates
 from drag_ray.corpus.split import assign_splits, find_overlaps
 from drag_ray.format.config import FormatConfig
+from drag_ray.storage.file_access import reading
 from drag_ray.types import Question
 
 TRAIN, VALIDATION, WITHHELD = "train", "validation", "withheld"
@@ -40,3 +44,19 @@ def assign_sides(
     for question in assign_splits(free, test_fraction, config.seed, config.split_by, near_duplicates):
         sides[question.id] = VALIDATION if question.split == "test" else TRAIN
     return sides
+
+
+SIDES_NAME = "questions.parquet"
+"""A table of question_id and side (see `split`) in the folder of the stage."""
+
+
+def read_side(format_dir: Path, side: str) -> set[str]:
+    """The ids of the questions on a side.
+
+    Raises:
+        ArtifactError: the table is missing or unreadable.
+    """
+    path = format_dir / SIDES_NAME
+    with reading(path, "Run: python jobs/format.py"):
+        rows = pq.ParquetFile(path).read(columns=["question_id", "side"]).to_pylist()
+    return {row["question_id"] for row in rows if row["side"] == side}

@@ -15,7 +15,7 @@ from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.tasks import run_tasks
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, read_near_duplicates
-from drag_ray.corpus.question_table import read_split
+from drag_ray.corpus.questions import read_split
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatSections
@@ -24,8 +24,7 @@ from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, RowFiles, check_part, format_part
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import OF_PAGES, FormatName
-from drag_ray.format.sides import SIDES_NAME
-from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
+from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.tables import list_parts, read_table
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME

@@ -26,8 +26,7 @@ from drag_ray.evaluate.history import (
 )
 from drag_ray.evaluate.outcome import read_results
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
-from drag_ray.format.sides import read_side
-from drag_ray.format.split import TRAIN
+from drag_ray.format.split import TRAIN, read_side
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES

@@ -2,15 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
-from drag_ray.process.filters import FILTERS, FilterName
+from drag_ray.process import FILTERS, REWARDS
 from drag_ray.rollout.judge_config import JudgeConfig
 
-RewardName = Literal["gain", "v_retrver", "opensearch_vl"]
+if TYPE_CHECKING:
+    FilterName = str
+    RewardName = str
+else:
+    FilterName = Literal[FILTERS]
+    RewardName = Literal[REWARDS]
 
 
 class ProcessConfig(BaseConfig):

@@ -1,21 +1,26 @@
-"""The replies that nothing should be trained on, and why."""
+"""The replies that nothing should be trained on, and why: the first filter that finds a reply gives the reason."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import polars as pl
 
-from drag_ray.process import filters
-from drag_ray.process.filters import FILTERS, FilterName
-from drag_ray.variants import load_variant
+from drag_ray.agent.degeneration import copies_file_name, find_repetitive, join_words
+from drag_ray.process.config import FilterName
+from drag_ray.search.normal_form import normalise
+from drag_ray.types import ActionKind
 
 FAILED = "failed"
 """The drop reason of a search or a call of a tool that did not run. No option turns it off."""
+# Shorter answers ("5", "no") are part of a word by chance.
+_MIN_ANSWER_CHARS = 3
+_SAID = pl.when(pl.col("action") == ActionKind.SEARCH.value).then("query_key").otherwise("reply")
+"""What counts of a reply when it is compared: of a search the query, whatever was thought before it."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter, as a module of `filters` declares it in FILTER.
+    """A filter of replies.
 
     Attributes:
         label: the reason in words.
@@ -29,14 +34,49 @@ class Filter:
     drops_repeats: bool = False
 
 
-def load_filter(name: FilterName) -> Filter:
-    """The filter of a name."""
-    return load_variant(filters, name).FILTER
+def _find_repeats(*same: pl.Expr) -> pl.Expr:
+    """True for a reply in whose state an earlier one has the same values, of the replies that no earlier filter has found."""
+    fine = pl.col("drop_reason") == ""
+    keys = pl.struct("question_id", "state", "action", *(key.alias(f"same_{place}") for place, key in enumerate(same)), fine)
+    return fine & ~keys.is_first_distinct()
+
+
+def _find_told_answers(turns: pl.DataFrame) -> pl.Expr:
+    """True for a query of a rollout with a hint that names an answer which its question does not hold.
+
+    To learn such a query is to learn to make up answers. What the policy finds out by itself is its own to search for.
+    """
+    hinted = turns.filter("hinted").select("query", "question", "answers")
+    told = [
+        any(_tells(*(normalise(text).casefold() for text in (answer, query, question))) for answer in answers)
+        for query, question, answers in hinted.iter_rows()
+    ]
+    is_hinted = turns["hinted"]
+    return pl.lit(is_hinted.scatter(is_hinted.arg_true(), told) if told else is_hinted)
+
+
+def _tells(answer: str, query: str, question: str) -> bool:
+    return len(answer) >= _MIN_ANSWER_CHARS and answer in query and answer not in question
+
+
+FILTERS: dict[FilterName, Filter] = {
+    "truncated": Filter("cut at the token limit", lambda turns: pl.col("is_truncated")),
+    "last_reply": Filter("a search in place of the answer", lambda turns: pl.col("is_late")),
+    "repetitive": Filter("repeats itself", lambda turns: pl.lit(find_repetitive(turns["reply"]))),
+    # File names are not searchable text.
+    "file_name": Filter("names a file", lambda turns: copies_file_name(pl.col("query"), pl.col("evidence_files"))),
+    "told_answer": Filter("gives away a hint", _find_told_answers),
+    "duplicate": Filter("duplicate", lambda turns: _find_repeats(_SAID), drops_repeats=True),
+    "near_duplicate": Filter(
+        "near duplicate", lambda turns: _find_repeats(join_words(_SAID), pl.col("evidence_rank")), drops_repeats=True
+    ),
+}
+"""By the names of `process.FILTERS`, in the order in which they are applied."""
 
 
 def describe_reason(reason: str) -> str:
     """A drop reason in words."""
-    return "the search or the tool failed" if reason == FAILED else load_filter(reason).label
+    return "the search or the tool failed" if reason == FAILED else FILTERS[reason].label
 
 
 def add_drop_reasons(turns: pl.DataFrame, chosen: Collection[FilterName]) -> pl.DataFrame:
@@ -51,6 +91,6 @@ def add_drop_reasons(turns: pl.DataFrame, chosen: Collection[FilterName]) -> pl.
     """
     judged = turns.with_columns(drop_reason=pl.when("has_error").then(pl.lit(FAILED)).otherwise(pl.lit("")))
     for name in (name for name in FILTERS if name in chosen):
-        is_found = (pl.col("drop_reason") == "") & load_filter(name).find(judged)
+        is_found = (pl.col("drop_reason") == "") & FILTERS[name].find(judged)
         judged = judged.with_columns(drop_reason=pl.when(is_found).then(pl.lit(name)).otherwise("drop_reason"))
     return judged

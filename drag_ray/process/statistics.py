@@ -96,37 +96,29 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
     There is at least one trajectory.
     """
     num_trajectories, num_questions = counts["trajectories"], counts["questions"]
+
+    def take(*names: str) -> dict[str, int]:
+        return {name: counts[name] for name in names}
+
+    def distribute(*names: str) -> dict[str, dict[str, int]]:
+        return {name: _pick_distribution(counts, name) for name in names}
+
     return {
-        "trajectories": num_trajectories,
-        "valid": counts["valid"],
+        **take("trajectories", "valid"),
         "filtered": num_trajectories - counts["valid"],
-        "first_success_step": _pick_distribution(counts, "first_success_step"),
-        "best_rank": _pick_distribution(counts, "best_rank"),
+        **distribute("first_success_step", "best_rank"),
         "mean_cumulative_effort": counts["sum_cumulative_effort"] / num_trajectories,
         "mean_reward": counts["sum_reward"] / num_trajectories,
-        "questions": num_questions,
-        "questions_with_success": counts["questions_with_success"],
+        **take("questions", "questions_with_success"),
         "yield": counts["questions_with_success"] / num_questions,
-        "distinct_successful_queries": counts["distinct_successful_queries"],
+        **take("distinct_successful_queries"),
         "successful_queries_per_question": counts["distinct_successful_queries"] / num_questions,
-        "preference_pairs": counts["preference_pairs"],
+        **take("preference_pairs"),
         "preference_pairs_per_question": counts["preference_pairs"] / num_questions,
-        **{name: counts[name] for name in _GAINS},
-        "hinted": counts["hinted"],
-        "hinted_valid": counts["hinted_valid"],
-        "hinted_questions": counts["hinted_questions"],
-        "turns": counts["turns"],
-        "invalid_replies": counts["invalid_replies"],
-        "searches": counts["searches"],
-        "zero_hit_searches": counts["zero_hit_searches"],
-        "repeated_queries": counts["repeated_queries"],
-        "dropped": _pick_distribution(counts, "dropped"),
-        "tool_calls": _pick_distribution(counts, "tool_calls"),
-        "tool_errors": _pick_distribution(counts, "tool_errors"),
-        "tool_seconds": _pick_distribution(counts, "tool_seconds"),
-        "usable_searches": counts["usable_searches"],
-        "usable_wins": counts["usable_wins"],
-        **{name: counts[name] for name in (*_LEFT_OUT, *_JUDGED)},
+        **take(*_GAINS, "hinted", "hinted_valid", "hinted_questions"),
+        **take("turns", "invalid_replies", "searches", "zero_hit_searches", "repeated_queries"),
+        **distribute("dropped", "tool_calls", "tool_errors", "tool_seconds"),
+        **take("usable_searches", "usable_wins", *_LEFT_OUT, *_JUDGED),
     }
 
 

@@ -65,21 +65,11 @@ class Step:
     observation: Message | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a function, as other formats have one."""
-
-    name: str
-    arguments: Record
-
-
-def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
-    """The call in a reply; None where it calls nothing, as one that orders candidates."""
-    if turn.action is ActionKind.SEARCH:
-        if trajectory.task in ORDERING:
-            return None
-        return Call(SEARCH.name, {"query": turn.query})
-    return Call(turn.tool, parse_json(turn.arguments)) if turn.action is ActionKind.TOOL else None
+def describe_call(turn: Turn, trajectory: Trajectory) -> tuple[str, Record] | None:
+    """The name and arguments of the call in a reply; None where it calls nothing, as one that orders candidates."""
+    if turn.action is ActionKind.SEARCH and trajectory.task not in ORDERING:
+        return SEARCH.name, {"query": turn.query}
+    return (turn.tool, parse_json(turn.arguments)) if turn.action is ActionKind.TOOL else None
 
 
 def describe_words(turn: Turn, trajectory: Trajectory) -> str:

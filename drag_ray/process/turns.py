@@ -10,16 +10,17 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from drag_ray import process
 from drag_ray.agent.answers import RIGHT_ANLS
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import gain, rank_score, utility
 from drag_ray.agent.tasks import ANSWERING, ORDERING
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.conversations import IMAGE_MARK
-from drag_ray.process.published_rewards import take_published_rewards
 from drag_ray.process.quality import add_drop_reasons
 from drag_ray.process.rewards import turn_reward
+from drag_ray.process.trajectories import IMAGE_MARK
 from drag_ray.types import ActionKind
+from drag_ray.variants import load_variant
 
 MAX_ERRORS = 3
 """failed calls in a row that break a rollout down"""
@@ -60,7 +61,9 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     (see `add_fatal_steps`).
     """
     turns = _compare_turns(_score_turns(_list_turns(trajectories.lazy()))).with_columns(reward=turn_reward(config)).collect()
-    turns = take_published_rewards(add_fatal_steps(turns), config.reward)
+    turns = add_fatal_steps(turns)
+    if config.reward in process.ELSEWHERE:
+        turns = load_variant(process, config.reward).take_rewards(turns)
     unneeded = ("evidence_files", "answers", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(*unneeded, *_JUDGED)
 

@@ -16,16 +16,14 @@ from drag_ray.agent.retrieval import open_page_index
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import RolloutTask, compute_seed
 from drag_ray.corpus.near_duplicates import NearDuplicates, read_near_duplicates
-from drag_ray.corpus.question_table import draw_split
-from drag_ray.corpus.questions import draw_questions
+from drag_ray.corpus.questions import draw_questions, draw_split
 from drag_ray.corpus.split import find_overlaps
 from drag_ray.engine.generate import Request
 from drag_ray.engine.reasoning import THINK, split_reasoning
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DataError
-from drag_ray.format.sides import read_side
-from drag_ray.format.split import VALIDATION
+from drag_ray.format.split import VALIDATION, read_side
 from drag_ray.prompt.config import PromptConfig, PromptSections, count_collected
 from drag_ray.prompt.optimisation import JournaledEngine, Outcome, build_outcome, optimise
 from drag_ray.prompt.outcome import CANDIDATES_NAME, JOURNAL_NAME, write_prompt

@@ -26,7 +26,7 @@ from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_ima
 from drag_ray.rollout.options import WorkerOptions, locate_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool, ToolCaller, tell_failure
-from drag_ray.tools.rollout_images import RolloutImages
+from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.workspace import Workspace
 
 _logger = logging.getLogger(__name__)

@@ -22,3 +22,13 @@ TOOLS = (
     "web_search",
 )
 """The tools that ship, as `agent.tools` names them."""
+
+ELSEWHERE = {
+    **{name: f"tools.images.{name}" for name in ("crop", "zoom", "rotate")},
+    "select_images": "recipes.v_retrver.select_images",
+    **{
+        name: f"recipes.opensearch_vl.{name}"
+        for name in ("layout_parsing", "image_search", "perspective_correct", "sharpen", "super_resolution")
+    },
+}
+"""Modules of those that have their place in another package."""

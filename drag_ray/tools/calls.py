@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import ToolError
+from drag_ray.tools.images.rollout_images import StoredImage
 from drag_ray.tools.observation import ERROR_CHARS, Observation, cut_text
-from drag_ray.tools.rollout_images import StoredImage
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 

@@ -1,13 +1,73 @@
-"""Options of tools: of those that ship, and of MCP servers."""
+"""Options of tools: of those that ship, with the search engines that they know, and of MCP servers."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from drag_ray.config import SECRET_ERROR, BaseConfig
+
+QUERY = "{query}"
+"""Stands in an address for what is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProvider:
+    """A search engine that answers in JSON.
+
+    Attributes:
+        address: where it is asked unless the options say otherwise; empty: it has no public one.
+        results: the place of the list of results, for example `web.results`.
+        url: of a result: its address. `title` is its title everywhere.
+        snippet: of a result: its excerpt.
+        key_header: carries the key; in Authorization it is a bearer token.
+        query_field: the field in which the query is sent as JSON (POST); empty: the address holds QUERY (GET).
+    """
+
+    address: str = ""
+    results: str = "results"
+    url: str = "url"
+    snippet: str = "content"
+    key_header: str = "Authorization"
+    query_field: str = ""
+
+
+PROVIDERS = {
+    "searxng": SearchProvider(),
+    "brave": SearchProvider(
+        address=f"https://api.search.brave.com/res/v1/web/search?q={QUERY}",
+        results="web.results",
+        snippet="description",
+        key_header="X-Subscription-Token",
+    ),
+    "serper": SearchProvider(
+        address="https://google.serper.dev/search",
+        results="organic",
+        url="link",
+        snippet="snippet",
+        key_header="X-API-KEY",
+        query_field="q",
+    ),
+}
+"""By the names that `agent.web_search.provider` knows."""
+
+_RECORDED_FIELDS = {
+    "results_field": "results",
+    "url_field": "url",
+    "snippet_field": "snippet",
+    "key_header": "key_header",
+    "query_field": "query_field",
+}
+"""Options of records that a provider stands for, `title_field` beside them, and its attributes."""
+
+if TYPE_CHECKING:
+    ProviderName = str
+else:
+    ProviderName = Literal[tuple(PROVIDERS)]
+
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _DOMAIN = r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*"
@@ -101,30 +161,33 @@ class VisitConfig(BaseConfig):
 
 
 class WebSearchConfig(BaseConfig):
-    """The search endpoint, and the fields of its request and JSON answer."""
+    """The search engine that is asked."""
 
+    provider: ProviderName = "searxng"
+    """whose requests and answers the endpoint has; searxng: also any other that answers with results of title, url and content"""
     address: str = ""
     """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for what the
-    model looks for. It may be one of your own network. Redirects are not followed"""
-    query_field: str = ""
-    """where the query is sent as JSON (POST), the name of its field; the address then has no {query}"""
+    model looks for. It may be one of your own network. Redirects are not followed. Empty: the provider's own; searxng has none"""
     key_variable: str = ""
     """name of the environment variable that holds the key, which every process that calls the tool must have; empty: none is
     wanted. The key itself belongs in no option and in no file"""
-    key_header: str = Field(default="Authorization", pattern=r"^[A-Za-z0-9-]{1,64}$")
-    """header that carries the key; in Authorization it is a bearer token"""
-    results_field: str = "results"
-    """where the list of results stands, for example web.results"""
-    title_field: str = "title"
-    """of a result: its title"""
-    url_field: str = "url"
-    """its address"""
-    snippet_field: str = "content"
-    """its excerpt"""
     num_results: int = Field(default=5, ge=1, le=50)
     """results that are shown"""
     timeout_s: float = Field(default=15.0, gt=0, le=600)
     """seconds of a call"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_provider(cls, values: Any) -> Any:
+        """Records of runs and adapters may have all fields of a provider in its place, as options once named them."""
+        if not isinstance(values, dict) or not values.keys() >= {"title_field", *_RECORDED_FIELDS}:
+            return values
+        recorded = SearchProvider(**{field: values[name] for name, field in _RECORDED_FIELDS.items()})
+        named = [name for name, known in PROVIDERS.items() if replace(known, address="") == recorded]
+        if not named or values["title_field"] != "title":
+            return values
+        kept = {name: value for name, value in values.items() if name not in ("title_field", *_RECORDED_FIELDS)}
+        return {**kept, "provider": named[0]}
 
     @field_validator("key_variable")
     @classmethod
@@ -136,8 +199,9 @@ class WebSearchConfig(BaseConfig):
     def _can_be_asked(self) -> "WebSearchConfig":
         if self.address and not self.address.startswith(("http://", "https://")):
             raise ValueError("address: expected http:// or https://")
-        if self.address and ("{query}" in self.address) == bool(self.query_field):
-            raise ValueError("give either {query} in the address or the name of the field in query_field")
+        posts = bool(PROVIDERS[self.provider].query_field)
+        if self.address and (QUERY in self.address) == posts:
+            raise ValueError(f"address: expected {'none' if posts else 'one'} with {QUERY} for the provider {self.provider}")
         return self
 
 

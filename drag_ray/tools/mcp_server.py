@@ -19,8 +19,8 @@ from drag_ray.errors import ConfigError, DataError, ToolError
 from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.function import Arguments, simplify_schema
+from drag_ray.tools.images.rollout_images import MAX_PIXELS
 from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.rollout_images import MAX_PIXELS
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 

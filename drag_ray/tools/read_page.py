@@ -2,21 +2,17 @@
 
 from pydantic import Field
 
-from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
+from drag_ray.tools.view_page import PageArguments
 from drag_ray.tools.workspace import Workspace
 
 MAX_NEIGHBOURS = 3
 
 
-class ReadPageArguments(Arguments):
+class ReadPageArguments(PageArguments):
     """The pages to read."""
 
-    file: str
-    """File of the page, as a search names it."""
-    page: int = Field(ge=1)
-    """Number of the page, counted from 1."""
     neighbours: int = Field(default=0, ge=0, le=MAX_NEIGHBOURS)
     """How many pages before and after it are read too."""
 

@@ -14,11 +14,11 @@ from typing import Any
 from drag_ray import tools
 from drag_ray.errors import ConfigError
 from drag_ray.tools import TOOLS
-from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.calls import ToolCaller
 from drag_ray.tools.config import McpServerConfig, ToolOptions
 from drag_ray.tools.function import Function
 from drag_ray.tools.mcp_server import connect
+from drag_ray.tools.search import ANSWER
 from drag_ray.tools.tool import Tool
 from drag_ray.variants import load_variant
 

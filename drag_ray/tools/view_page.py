@@ -9,8 +9,8 @@ from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 
 
-class ViewPageArguments(Arguments):
-    """The page to show."""
+class PageArguments(Arguments):
+    """A page of the collection."""
 
     file: str
     """File of the page, as a search names it."""
@@ -18,7 +18,7 @@ class ViewPageArguments(Arguments):
     """Number of the page, counted from 1."""
 
 
-def view_page(arguments: ViewPageArguments, workspace: Workspace) -> Observation:
+def view_page(arguments: PageArguments, workspace: Workspace) -> Observation:
     """The picture of a page.
 
     Raises:
@@ -34,7 +34,7 @@ def view_page(arguments: ViewPageArguments, workspace: Workspace) -> Observation
 TOOL = Tool(
     name="view_page",
     description="See the picture of a page.",
-    arguments=ViewPageArguments,
+    arguments=PageArguments,
     run=view_page,
     shows_images=True,
 )

@@ -1,4 +1,4 @@
-"""Searching the web, at an endpoint of the user's: SearXNG, Serper, Brave or any other that answers in JSON."""
+"""Searching the web, at an endpoint of the user's."""
 
 import json
 import os
@@ -9,14 +9,13 @@ from pydantic import Field
 
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.storage.json_text import parse_json
-from drag_ray.tools.config import ToolOptions, WebSearchConfig
+from drag_ray.tools.config import PROVIDERS, QUERY, ToolOptions, WebSearchConfig
 from drag_ray.tools.fetch import Fetched, FetchLimits, Order, fetch
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 
-QUERY = "{query}"
 _MAX_BYTES = 5_000_000
 _FIELD_CHARS = 500
 """of a title, an address and an excerpt"""
@@ -36,7 +35,7 @@ def make_tool(options: ToolOptions) -> Tool:
         ConfigError: they name none, or its key is not there.
     """
     config = options.web_search
-    if not config.address:
+    if not (config.address or PROVIDERS[config.provider].address):
         raise ConfigError("agent.tools: web_search needs agent.web_search.address, the endpoint that is asked.")
     _read_key(config)
 
@@ -59,30 +58,33 @@ def _read_key(config: WebSearchConfig) -> str:
 
 
 def _ask(query: str, config: WebSearchConfig) -> Fetched:
+    provider = PROVIDERS[config.provider]
     headers = {"Accept": "application/json"}
     if key := _read_key(config):
-        headers[config.key_header] = f"Bearer {key}" if config.key_header.lower() == "authorization" else key
+        headers[provider.key_header] = f"Bearer {key}" if provider.key_header == "Authorization" else key
     order = Order(headers=headers)
-    if config.query_field:
-        body = json.dumps({config.query_field: query}).encode()
+    if provider.query_field:
+        body = json.dumps({provider.query_field: query}).encode()
         order = Order("POST", {**headers, "Content-Type": "application/json"}, body)
     limits = FetchLimits(config.timeout_s, _MAX_BYTES)
+    address = (config.address or provider.address).replace(QUERY, quote_plus(query))
     # The user has chosen the endpoint: it may be one of their own network.
-    return fetch(config.address.replace(QUERY, quote_plus(query)), limits, lambda _: None, lambda _: True, order)
+    return fetch(address, limits, lambda _: None, lambda _: True, order)
 
 
 def _read_results(fetched: Fetched, config: WebSearchConfig) -> list[dict[str, str]]:
+    provider = PROVIDERS[config.provider]
     try:
         found: Any = parse_json(fetched.data)
     except ValueError:
         raise ToolError("the search engine answers with something other than JSON") from None
-    for name in config.results_field.split("."):
+    for name in provider.results.split("."):
         found = found.get(name) if isinstance(found, dict) else None
     if found is None:
         return []
     if not isinstance(found, list):
-        raise ToolError(f"the answer of the search engine has no list {config.results_field!r}")
-    fields = {"title": config.title_field, "url": config.url_field, "snippet": config.snippet_field}
+        raise ToolError(f"the answer of the search engine has no list {provider.results!r}")
+    fields = {"title": "title", "url": provider.url, "snippet": provider.snippet}
     results = [
         {name: " ".join(str(entry.get(key) or "").split())[:_FIELD_CHARS] for name, key in fields.items()}
         for entry in found

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.errors import ToolError
-from drag_ray.tools.rollout_images import RolloutImages
+from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.types import Page
 
 

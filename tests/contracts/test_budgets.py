@@ -11,36 +11,37 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 3_000,
+    "agent": 2_700,
     "api": 1_150,
     "baselines": 2_050,
     "cli": 650,
     "cluster": 1_250,
     "collect": 200,
-    "corpus": 4_050,
+    "corpus": 3_750,
     "engine": 3_750,
     "evaluate": 5_650,
     "examples": 650,
-    "finetune": 3_400,
-    "format": 2_500,
+    "finetune": 3_350,
+    "format": 2_450,
     "index": 600,
     "pipeline": 1_150,
-    "process": 2_850,
+    "process": 2_400,
     "prompt": 600,
+    "recipes": 1_350,
     "rollout": 3_250,
     "search": 2_750,
     "serve": 4_350,
     "stage_runs": 800,
     "storage": 1_000,
-    "tools": 3_200,
+    "tools": 2_700,
     "transcripts": 800,
-    "": 1_155,
+    "": 1_165,
 }
 """Of each package, and of the modules at the top."""
-FILES = 468
-OPTIONS = 317
+FILES = 448
+OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_800
+TEST_LINES = 46_750
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -19,7 +19,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("tools", "agent", "baselines", "transcripts"),
     ("rollout",),
-    ("index", "collect", "process", "format", "finetune", "prompt", "evaluate", "serve"),
+    # What is one published system's own (recipes) uses the agent and what process declares; both find it by name.
+    ("index", "collect", "process", "recipes", "format", "finetune", "prompt", "evaluate", "serve"),
     ("pipeline", "api", "cli"),
 )
 PLACES = {name: (layer, column) for layer, names in enumerate(LAYERS) for column, name in enumerate(names)}

@@ -16,12 +16,12 @@ from drag_ray.engine.models.adapter import LANGUAGE_MODELS
 
 TRAINER = "transformers/trainer.py"
 OVERRIDDEN = {
-    # finetune/adapter_trainer.py
+    # finetune/trainers/adapter_trainer.py
     (TRAINER, "Trainer.training_step"): ("model", "inputs", "num_items_in_batch"),
     (TRAINER, "Trainer._prepare_inputs"): ("inputs",),
     (TRAINER, "Trainer._get_grad_norm"): ("model", "grad_norm"),
     (TRAINER, "Trainer._save_checkpoint"): ("model", "trial"),
-    # finetune/adapter_trainer.py
+    # finetune/trainers/adapter_trainer.py
     (TRAINER, "Trainer.create_scheduler"): ("num_training_steps", "optimizer"),
     (TRAINER, "Trainer._save"): ("output_dir", "state_dict"),
     (TRAINER, "Trainer.get_batch_samples"): ("epoch_iterator", "num_batches", "device"),

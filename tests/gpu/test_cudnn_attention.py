@@ -19,11 +19,10 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune import trainer
-from drag_ray.finetune.attention import is_cudnn_sound, leave_out_broken_kernels
-from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.trainers.adapter_trainer import is_cudnn_sound, leave_out_broken_kernels
 from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

@@ -6,7 +6,7 @@ import pytest
 from training_cases import NUM_ROWS, write_job, write_model
 
 from drag_ray.errors import NotFiniteError, TrainError
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows

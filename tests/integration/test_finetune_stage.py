@@ -25,7 +25,7 @@ from drag_ray.engine.encoders.reward_model import RewardModel
 from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import find_reranker

@@ -38,9 +38,9 @@ from drag_ray.engine.generate import list_images
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.errors import DataError
-from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator
 from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.trainers.collator import RowCollator
 from drag_ray.types import ActionKind, Evidence, Page, Question
 
 AGENT = AgentConfig(

@@ -1,4 +1,4 @@
-"""A function call as it stands in a reply: in the form that is asked for, and in those that models fall back to."""
+"""A function call as it stands in a reply, in the form that is asked for and in those that models fall back to, and its JSON."""
 
 import json
 import re
@@ -7,10 +7,46 @@ from dataclasses import dataclass
 from typing import Any
 
 from drag_ray.agent.action import Action
-from drag_ray.agent.written_json import decode_first
 from drag_ray.corpus.text import to_encodable
 from drag_ray.tools.function import Function
 from drag_ray.types import ActionKind
+
+_DECODER = json.JSONDecoder(strict=False)
+_TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}]', re.DOTALL)
+_ENDS = ('"', "}", "]")
+"""After anything else it is not known whether the last value is whole: 12 may be the beginning of 123."""
+
+
+def decode_first(text: str) -> tuple[Any, str]:
+    """The value at the start of a text, and what follows it, in linear time.
+
+    Brackets that the end of the text lacks are added, where it ends with another bracket or a text.
+
+    Raises:
+        ValueError: there is none, or it is nested too deeply.
+    """
+    text = text.strip()
+    try:
+        try:
+            value, end = _DECODER.raw_decode(text)
+        except ValueError:
+            if not text.endswith(_ENDS):
+                raise
+            value, end = _DECODER.raw_decode(text + _list_missing_brackets(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value, text[end:].strip()
+
+
+def _list_missing_brackets(text: str) -> str:
+    missing: list[str] = []
+    for part in _TEXT_OR_BRACKET.findall(text):
+        if part in ("{", "["):
+            missing.append("}" if part == "{" else "]")
+        elif missing and part == missing[-1]:
+            missing.pop()
+    return "".join(reversed(missing))
+
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)

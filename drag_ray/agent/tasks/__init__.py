@@ -22,6 +22,7 @@ class TaskKind:
 
 TASKS = {"find_page": TaskKind(), "rerank": TaskKind(orders=True), "answer": TaskKind(scored_by="answer")}
 """The tasks by their names, of which the first is the default."""
+ELSEWHERE = {"rerank": "recipes.v_retrver.task"}
 ORDERING = tuple(name for name, kind in TASKS.items() if kind.orders)
 ANSWERING = tuple(name for name, kind in TASKS.items() if kind.scored_by == "answer")
 SEARCHING = tuple(name for name in TASKS if name not in ORDERING + ANSWERING)

@@ -1,19 +1,31 @@
-"""Documents on disk: PDFs, images, texts and tables of pages."""
+"""Documents on disk: PDFs, images, texts and tables of pages, which are JSONL (DRAG's OCR format) or Parquet."""
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from drag_ray.corpus.pages import read_pages
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.images import IMAGE_SUFFIXES, TIFF_SUFFIXES, count_image_pages, read_image
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.readers.pdf import count_pdf_pages, read_pdf
 from drag_ray.corpus.readers.text_documents import TEXT_SUFFIXES, read_text_document
-from drag_ray.corpus.records import SUFFIXES
+from drag_ray.corpus.records import (
+    FILE_COLUMNS,
+    PAGE_COLUMNS,
+    SUFFIXES,
+    get_field,
+    read_name,
+    read_records,
+    read_text,
+    refuse_page_zero,
+    to_number,
+    to_page_number,
+)
 from drag_ray.corpus.text import to_printable
 from drag_ray.errors import DataError
+from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import HIDDEN
 from drag_ray.types import Page
 
@@ -141,3 +153,55 @@ def _find_fault(path: Path, root: Path) -> Problem | None:
     if str(path) != to_printable(str(path)):
         return Problem(place, "its path is not UTF-8, so that no question can name its pages. Rename it.", "broken_file")
     return None
+
+
+_SOURCE_COLUMNS = ("text_source", "service")
+_COLUMNS = (*FILE_COLUMNS, *PAGE_COLUMNS, "total_pages", "text", *_SOURCE_COLUMNS)
+
+
+def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
+    """Pages of a `.jsonl`, `.jsonl.gz` or `.parquet` file in their order, and what was set aside.
+
+    A record is `{"file", "page_number" or "page", "text"[, "total_pages"][, "service" or "text_source"]}`. A page that
+    comes again is set aside; a missing `total_pages` becomes the largest page number of the file.
+
+    Raises:
+        DataError: the file is missing, of another kind, or counts its pages from 0.
+    """
+    pages: dict[tuple[str, int], Page] = {}
+    problems: list[Problem] = []
+    last_pages: dict[str, int] = {}
+    for place, page in read_records(path, _parse_page, _COLUMNS):
+        if isinstance(page, Problem):
+            problems.append(page)
+            continue
+        key = (page.file, page.page_number)
+        if key in pages:
+            reason = f"page {page.page_number} of {page.file!r} comes again; the first one is kept"
+            problems.append(Problem(place, reason, "duplicate"))
+            continue
+        pages[key] = page
+        last_pages[page.file] = max(last_pages.get(page.file, 0), page.total_pages, page.page_number)
+    refuse_page_zero(path, problems)
+    return [replace(page, total_pages=last_pages[page.file]) for page in pages.values()], problems
+
+
+def write_pages(path: Path, pages: Iterable[Page]) -> None:
+    """Write pages as JSONL in DRAG's OCR format, whole or not at all; `service` holds the text's source."""
+    rows = [
+        {"file": p.file, "page_number": p.page_number, "total_pages": p.total_pages, "text": p.text, "service": p.text_source}
+        for p in pages
+    ]
+    artifacts.write_jsonl(path, rows)
+
+
+def _parse_page(record: dict[str, Any]) -> Page:
+    number_name, number = get_field(record, PAGE_COLUMNS)
+    total = record.get("total_pages")
+    return Page(
+        file=read_name(record, *FILE_COLUMNS, required=True),
+        page_number=to_page_number(number, number_name),
+        total_pages=0 if total is None else to_number(total, "total_pages"),
+        text=read_text(record, "text"),
+        text_source=read_text(record, *_SOURCE_COLUMNS) or "jsonl",
+    )

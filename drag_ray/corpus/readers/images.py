@@ -1,14 +1,12 @@
 """Pages of an image file: one page a file, or a page a frame of a multi-page TIFF."""
 
-import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
-from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.picture import fit_picture, to_rgb
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.page_reader import PageReader, Render
 from drag_ray.types import Page
@@ -72,21 +70,6 @@ def _build_render(image: Image.Image, number: int) -> Render:
     own_dpi = float(max(image.info.get("dpi") or (0,)))
 
     def render(dpi: float, max_pixels: int) -> Image.Image:
-        scale = compute_scale(*frame.size, dpi / own_dpi if own_dpi > dpi else 1.0, max_pixels)
-        if scale == 1.0:
-            return frame
-        size = (math.ceil(frame.width * scale), math.ceil(frame.height * scale))
-        return frame.resize(size, Image.Resampling.LANCZOS)
+        return fit_picture(frame, max_pixels, dpi / own_dpi if own_dpi > dpi else 1.0)
 
     return render
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """The image upright, on white where it is transparent."""
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode.startswith("I;16"):  # Pillow would clip it to the lowest 8 bits
-        upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-    if upright.has_transparency_data:
-        white = Image.new("RGBA", upright.size, "white")
-        upright = Image.alpha_composite(white, upright.convert("RGBA"))
-    return upright.convert("RGB")

@@ -14,8 +14,7 @@ from markdown_it import MarkdownIt
 
 from drag_ray.corpus.readers.html_text import extract_html, parse_html
 from drag_ray.corpus.readers.page_reader import PageReader
-from drag_ray.corpus.readers.word_package import check_size
-from drag_ray.corpus.readers.word_text import extract_word
+from drag_ray.corpus.readers.word_text import check_size, extract_word
 from drag_ray.corpus.text import PAGE_BREAK, clean_text, decode_text
 from drag_ray.search.analyzer import CJK
 from drag_ray.types import Page

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drag_ray.corpus.components import compute_components
+from drag_ray.corpus.split import compute_components
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.statistics.intervals import Ints
 

@@ -58,8 +58,8 @@ class DPO(Method):
         """TRL's trainer on batches of `PairCollator`."""
         from trl.trainer.dpo_trainer import DPOTrainer
 
-        from drag_ray.finetune.adapter_trainer import RowMeanTrainer
-        from drag_ray.finetune.collator import PairCollator
+        from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
+        from drag_ray.finetune.trainers.collator import PairCollator
 
         class DPOAdapterTrainer(RowMeanTrainer, DPOTrainer):
             """`DPOTrainer` on tokenized pairs."""

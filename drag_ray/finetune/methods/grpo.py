@@ -18,7 +18,6 @@ from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedCon
 if TYPE_CHECKING:
     import torch
     from transformers import Trainer
-    from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
@@ -96,15 +95,9 @@ class GRPO(Method):
             )
         return steps
 
-    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
-        """`SFTConfig` for rows that are tokenized."""
-        from drag_ray.finetune.trained_tokens import build_arguments
-
-        return build_arguments(options)
-
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PolicyGradientTrainer`: TRL's own GRPO samples its replies itself, which here the collect stage has done."""
-        from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
+        from drag_ray.finetune.trainers.policy_gradient import PolicyGradientTrainer
 
         return PolicyGradientTrainer(
             **options,
@@ -132,7 +125,7 @@ class StepCollator:
     """
 
     def __init__(self, pad_token_id: int, images: "TrainingImages | None" = None) -> None:
-        from drag_ray.finetune.collator import RowCollator
+        from drag_ray.finetune.trainers.collator import RowCollator
 
         self._collate = RowCollator(pad_token_id, images, number="advantage")
 

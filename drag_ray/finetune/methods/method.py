@@ -73,9 +73,11 @@ class Method(BaseConfig, ABC):
 
         return load_model(model, dtype)
 
-    @abstractmethod
     def build_arguments(self, options: dict[str, Any]) -> "TrainingArguments":
-        """The trainer's arguments, of which `options` are those that all trainers have."""
+        """The trainer's arguments, of which `options` are those that all have: `SFTConfig`, for rows that are tokenized."""
+        from trl.trainer.sft_config import SFTConfig
+
+        return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
     @abstractmethod
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
@@ -101,6 +103,6 @@ class Method(BaseConfig, ABC):
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """The model's scores of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""
-        from drag_ray.finetune.trained_tokens import compute_log_probabilities
+        from drag_ray.finetune.trainers.trained_tokens import compute_log_probabilities
 
         return compute_log_probabilities(model, inputs, fused=False)[0]

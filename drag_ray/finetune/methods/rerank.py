@@ -23,7 +23,6 @@ from drag_ray.search.config import RELEVANCE_INSTRUCTION
 
 if TYPE_CHECKING:
     from transformers import Trainer
-    from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
@@ -100,15 +99,9 @@ class Rerank(Method):
             tokenized.rows.append({"name": name, PAGES: columns, "is_evidence": kinds, "image_keys": []})
         return tokenized
 
-    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
-        """As for `sft`."""
-        from drag_ray.finetune.trained_tokens import build_arguments
-
-        return build_arguments(options)
-
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PageOrderTrainer`."""
-        from drag_ray.finetune.page_order import PageOrderTrainer, PagesCollator
+        from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator
 
         tokenizer = options["processing_class"]
         answers = find_answers(tokenizer)

@@ -78,8 +78,8 @@ class RewardModelling(Method):
         """TRL's trainer on batches of `PairCollator`."""
         from trl.trainer.reward_trainer import RewardTrainer
 
-        from drag_ray.finetune.adapter_trainer import RowMeanTrainer
-        from drag_ray.finetune.collator import PairCollator
+        from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
+        from drag_ray.finetune.trainers.collator import PairCollator
 
         class RewardAdapterTrainer(RowMeanTrainer, RewardTrainer):
             """`RewardTrainer` on tokenized pairs."""
@@ -89,7 +89,7 @@ class RewardModelling(Method):
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """The reward of each row."""
-        from drag_ray.finetune.trained_tokens import list_features
+        from drag_ray.finetune.trainers.trained_tokens import list_features
 
         return model(**list_features(inputs)).logits.float()
 

@@ -13,7 +13,6 @@ from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation
 
 if TYPE_CHECKING:
     from transformers import Trainer
-    from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
@@ -77,16 +76,10 @@ class SFT(Method):
             row["weight"] /= scale
         return tokenized
 
-    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
-        """`SFTConfig` for rows that are tokenized."""
-        from drag_ray.finetune.trained_tokens import build_arguments
-
-        return build_arguments(options)
-
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """TRL's trainer; on CPUs, and where rows have weights, with a loss of our own."""
-        from drag_ray.finetune.collator import RowCollator
-        from drag_ray.finetune.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
+        from drag_ray.finetune.trainers.collator import RowCollator
+        from drag_ray.finetune.trainers.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
 
         is_weighted = not all(math.isclose(weight, 1) for weight in options["train_dataset"]["weight"])
         number = "weight" if is_weighted else None

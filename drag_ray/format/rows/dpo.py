@@ -22,9 +22,8 @@ from drag_ray.engine.reasoning import split_reasoning
 from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import PreferenceExample
-from drag_ray.format.messages import as_reply, cut_conversation, render_searches
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_usable, keep_first
+from drag_ray.format.selection import as_reply, cut_conversation, is_usable, keep_first, render_searches
 from drag_ray.format.tables import ScoredPart
 
 # A difference of gains must pass a margin of the same size in spite of rounding.

@@ -15,19 +15,17 @@ to solve do not outweigh the others.
 import polars as pl
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.messages import cut_conversation
+from drag_ray.format.examples import ConversationRow, conversation_to_example
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import keep_first
-from drag_ray.format.supervised import ConversationRow, conversation_to_example
+from drag_ray.format.selection import cut_conversation, keep_first
 from drag_ray.format.tables import ScoredPart
-from drag_ray.process.filters import FILTERS
-from drag_ray.process.quality import load_filter
+from drag_ray.process.quality import FILTERS
 from drag_ray.types import ActionKind
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of a question's best trajectories that beat it and whose queries differ."""
-    is_learned = pl.col("drop_reason").is_in(["", *(name for name in FILTERS if load_filter(name).drops_repeats)])
+    is_learned = pl.col("drop_reason").is_in(["", *(name for name, found in FILTERS.items() if found.drops_repeats)])
     replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
         queries=pl.col("query_key").filter("is_scored"),
         train_turns=is_learned & (pl.col("action") != ActionKind.INVALID.value),

@@ -15,9 +15,8 @@ from drag_ray.engine.generate import Message
 from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import ScoredExample
-from drag_ray.format.messages import cut_conversation, render_searches
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_usable
+from drag_ray.format.selection import cut_conversation, is_usable, render_searches
 from drag_ray.format.tables import ScoredPart
 
 

@@ -24,8 +24,8 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import RewardedExample
-from drag_ray.format.messages import as_reply, cut_conversation
 from drag_ray.format.row_format import RowFormat
+from drag_ray.format.selection import as_reply, cut_conversation
 from drag_ray.format.tables import ScoredPart
 from drag_ray.types import ActionKind
 

@@ -13,10 +13,16 @@ baseline's or have been found with a hint; the conversations are the policy's ow
 import polars as pl
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.messages import cut_conversation, render_searches
+from drag_ray.format.examples import ReplyRow, reply_to_example
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_improvement, is_usable, keep_first, select_best_queries
-from drag_ray.format.supervised import ReplyRow, reply_to_example
+from drag_ray.format.selection import (
+    cut_conversation,
+    is_improvement,
+    is_usable,
+    keep_first,
+    render_searches,
+    select_best_queries,
+)
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
 

@@ -16,10 +16,9 @@ import polars as pl
 
 from drag_ray.agent.tasks import ANSWERING
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.messages import cut_conversation
+from drag_ray.format.examples import ConversationRow, conversation_to_example
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_improvement, is_usable, keep_first
-from drag_ray.format.supervised import ConversationRow, conversation_to_example
+from drag_ray.format.selection import cut_conversation, is_improvement, is_usable, keep_first
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
 from drag_ray.types import ActionKind

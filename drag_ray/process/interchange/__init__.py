@@ -13,6 +13,8 @@ INTERCHANGES = (
 )
 """The formats; the first one is that of `drag-ray import` and `drag-ray export` unless another one is named."""
 
+ELSEWHERE = {"v_retrver": "recipes.v_retrver.interchange"}
+
 if TYPE_CHECKING:
     InterchangeName = str
 else:

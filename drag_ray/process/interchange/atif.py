@@ -169,8 +169,8 @@ def _to_step(number: int, step: Step, trajectory: Trajectory) -> _Step:
         content = _to_content(step.message["content"])
         return _Step(step_id=number, source=_SOURCES.get(role, "user"), message=content, is_copied_context=copied)
     called = describe_call(turn, trajectory)
-    call_id = f"call_{turn.step}" if called else None
-    call = _ToolCall(tool_call_id=f"call_{turn.step}", function_name=called.name, arguments=called.arguments) if called else None
+    call = _ToolCall(tool_call_id=f"call_{turn.step}", function_name=called[0], arguments=called[1]) if called else None
+    call_id = call.tool_call_id if call else None
     result = _Result(source_call_id=call_id, content=_to_content(step.observation["content"])) if step.observation else None
     return _Step(
         step_id=number,

@@ -12,7 +12,7 @@ from drag_ray.agent.shown_images import ShownImage
 from drag_ray.search.config import RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
-from drag_ray.tools.rollout_images import ImageSource
+from drag_ray.tools.images.rollout_images import ImageSource
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.shown_images import list_parts
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStore, ImageStores
@@ -25,6 +24,7 @@ from drag_ray.engine.generate import list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.recipes.v_retrver.task import describe_modalities
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher

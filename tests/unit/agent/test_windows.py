@@ -2,7 +2,7 @@
 
 import pytest
 
-from drag_ray.agent.tasks.rerank import apply_order, plan_windows
+from drag_ray.recipes.v_retrver.task import apply_order, plan_windows
 
 
 def test_fifty_candidates_are_ordered_in_the_windows_of_v_retrver() -> None:

@@ -25,7 +25,7 @@ from drag_ray.baselines.query2doc import read_examples
 from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.documents import Span
 from drag_ray.errors import DragRayError
-from drag_ray.format.sides import read_side
+from drag_ray.format.split import read_side
 from drag_ray.format.tables import read_part
 from drag_ray.index import vector_parts
 from drag_ray.process.config import ProcessConfig

@@ -14,9 +14,9 @@ from odd_records import draw_lines
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.corpus.pages import read_pages
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import read_questions
+from drag_ray.corpus.readers.documents import read_pages
 from drag_ray.corpus.split import assign_splits
 from drag_ray.errors import DataError
 from drag_ray.process.interchange.drag import read_trajectories

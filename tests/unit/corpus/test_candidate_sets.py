@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from drag_ray.cli.main import main
-from drag_ray.corpus.candidate_sets import import_candidate_set
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.question_images import QuestionImages
@@ -19,6 +18,7 @@ from drag_ray.corpus.readers.document_parts import merge_parts, write_part
 from drag_ray.corpus.readers.documents import Span, list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import DataError
+from drag_ray.recipes.v_retrver.candidate_sets import import_candidate_set
 from drag_ray.types import Evidence
 
 TEXT, RED, CAPTIONED = (

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drag_ray import schemas
-from drag_ray.corpus.pages import read_pages, write_pages
+from drag_ray.corpus.readers.documents import read_pages, write_pages
 from drag_ray.errors import DataError
 from drag_ray.types import Page
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drag_ray.corpus.components import compute_components
-from drag_ray.corpus.split import assign_splits, find_overlaps, normalise_question, split_questions
+from drag_ray.corpus.split import assign_splits, compute_components, find_overlaps, normalise_question, split_questions
 from drag_ray.types import Evidence, Question
 
 PAGES = st.builds(Evidence, st.sampled_from("abcdef"), st.integers(1, 6))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drag_ray.finetune.adapter_trainer import compute_rate
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import _build_adapter
+from drag_ray.finetune.trainers.adapter_trainer import compute_rate
 
 
 @pytest.mark.parametrize(

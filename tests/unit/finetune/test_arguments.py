@@ -6,8 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from drag_ray.finetune.arguments import build_options
-from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 
 
 def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) -> dict[str, Any]:

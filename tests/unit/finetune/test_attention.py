@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from drag_ray.finetune.attention import leave_out_broken_kernels
+from drag_ray.finetune.trainers.adapter_trainer import leave_out_broken_kernels
 
 
 @pytest.fixture(autouse=True)

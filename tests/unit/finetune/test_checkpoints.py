@@ -20,7 +20,7 @@ from transformers import Trainer
 from drag_ray.errors import ArtifactError, DamageError, TrainError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
 from drag_ray.finetune.publication import Description, publish_adapter
 from drag_ray.finetune.stage import _find_trained, describe_failure

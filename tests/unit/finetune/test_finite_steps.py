@@ -12,10 +12,10 @@ from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError
-from drag_ray.finetune.adapter_trainer import FiniteSteps
-from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
+from drag_ray.finetune.trainers.adapter_trainer import FiniteSteps
+from drag_ray.finetune.trainers.collator import RowCollator
+from drag_ray.finetune.trainers.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
 
 pytestmark = pytest.mark.seconds
 

@@ -12,8 +12,7 @@ from pydantic import ValidationError, create_model
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from drag_ray.engine.conversation import PromptCompletion, Row
-from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows

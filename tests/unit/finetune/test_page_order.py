@@ -9,8 +9,8 @@ import torch
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.rerank import Rerank
-from drag_ray.finetune.page_order import PageOrderTrainer, PagesCollator, compute_order_loss
 from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator, compute_order_loss
 from drag_ray.search.config import RerankConfig
 
 PASSAGES = {

@@ -15,7 +15,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.grpo import StepCollator
-from drag_ray.finetune.policy_gradient import (
+from drag_ray.finetune.trainers.policy_gradient import (
     PolicyGradientTrainer,
     compute_engine_ratio,
     compute_gains,

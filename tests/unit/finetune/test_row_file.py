@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drag_ray.errors import DataError
-from drag_ray.finetune.row_file import read_rows
+from drag_ray.finetune.tokenized_rows import read_rows
 
 ROWS: list[dict[str, Any]] = [{"question_id": f"q{number // 3:02}", "place": number} for number in range(90)]
 

@@ -13,8 +13,8 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.finetune.collator import RowCollator
-from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
+from drag_ray.finetune.trainers.collator import RowCollator
+from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
 
 pytestmark = pytest.mark.seconds
 

@@ -15,8 +15,8 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import OF_TURNS
-from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.registry import load_toolset
+from drag_ray.tools.search import ANSWER
 from drag_ray.types import Trajectory
 
 TOOLS = json.dumps(get_protocol("tools").list_functions(load_toolset(("search", "read_page", "grep")).functions))

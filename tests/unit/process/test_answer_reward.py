@@ -2,8 +2,8 @@
 
 import pytest
 
-from drag_ray.process.published_rewards import Step, compute_answer_reward, compute_format_factor
 from drag_ray.process.turns import find_fatal_step
+from drag_ray.recipes.opensearch_vl.reward import Step, compute_answer_reward, compute_format_factor
 
 GOOD, BAD, FAILED = Step(True), Step(False), Step(True, has_tool_error=True)
 

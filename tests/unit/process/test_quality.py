@@ -1,7 +1,8 @@
 import polars as pl
 
-from drag_ray.process.filters import FILTERS, FilterName
-from drag_ray.process.quality import FAILED, add_drop_reasons, describe_reason, load_filter
+from drag_ray import process
+from drag_ray.process.config import FilterName
+from drag_ray.process.quality import FAILED, FILTERS, add_drop_reasons, describe_reason
 
 
 def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
@@ -26,7 +27,7 @@ def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
     return pl.DataFrame({**defaults, **columns}, schema_overrides={"evidence_rank": pl.Int32})
 
 
-def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = FILTERS) -> list[str]:
+def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = process.FILTERS) -> list[str]:
     return add_drop_reasons(turns, filters)["drop_reason"].to_list()
 
 
@@ -65,7 +66,8 @@ def test_every_reason_is_told_in_words_of_its_own() -> None:
 
 
 def test_what_is_said_twice_is_fine_by_itself_and_nothing_else_that_is_dropped() -> None:
-    assert [name for name in FILTERS if load_filter(name).drops_repeats] == ["duplicate", "near_duplicate"]
+    assert tuple(FILTERS) == process.FILTERS
+    assert [name for name, found in FILTERS.items() if found.drops_repeats] == ["duplicate", "near_duplicate"]
 
 
 def test_a_hinted_query_may_not_name_an_answer_that_the_question_does_not_hold() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from drag_ray.process.published_rewards import compute_format_term, compute_rank_term, compute_rerank_reward
+from drag_ray.recipes.v_retrver.reward import compute_format_term, compute_rank_term, compute_rerank_reward
 
 GOOD = "<think>The second shows it.</think><answer>[2, 1]</answer>"
 

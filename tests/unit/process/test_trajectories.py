@@ -11,8 +11,14 @@ from factories import ask_for_answer, asked_at, build_answer, build_question, bu
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.errors import ArtifactError, DataError
-from drag_ray.process.conversations import IMAGE_MARK
-from drag_ray.process.trajectories import TrainingTrajectories, check_files, check_settings, read_records, select_trajectories
+from drag_ray.process.trajectories import (
+    IMAGE_MARK,
+    TrainingTrajectories,
+    check_files,
+    check_settings,
+    read_records,
+    select_trajectories,
+)
 from drag_ray.types import StopReason, Trajectory
 
 

@@ -21,7 +21,7 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.tool_hosts import HostedTool, ToolHost, host_tools
 from drag_ray.search.searcher import Searcher
 from drag_ray.tools.calls import CallLimits, CallOutcome
-from drag_ray.tools.rollout_images import RolloutImages
+from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.workspace import Workspace
 from drag_ray.types import Page
 

@@ -13,11 +13,11 @@ from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.recipes.opensearch_vl.super_resolution import EnlargingModel
 from drag_ray.tools.calls import CallLimits
 from drag_ray.tools.config import SuperResolutionConfig, ToolOptions
-from drag_ray.tools.enlarging_model import EnlargingModel
+from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.registry import load_toolset
-from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.tools.workspace import Workspace
 
 pytest.importorskip("onnxruntime")

@@ -18,6 +18,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
+from drag_ray.recipes.opensearch_vl import image_search
 from drag_ray.rollout import options as rollout_options
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
@@ -26,10 +27,9 @@ from drag_ray.search.index import PAGES_NAME, build_index, read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import IMAGES_DIR_NAME
 from drag_ray.storage import artifacts
-from drag_ray.tools import image_search
 from drag_ray.tools.calls import CallLimits, CallOutcome
+from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.registry import load_toolset
-from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.tools.workspace import Workspace
 
 COLOURS = ("red", "lime", "blue", "white", "black", "yellow")

@@ -12,8 +12,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.tools.calls import CallLimits, CallOutcome
+from drag_ray.tools.images.rollout_images import MAX_PIXELS, RolloutImages
 from drag_ray.tools.registry import load_toolset
-from drag_ray.tools.rollout_images import MAX_PIXELS, RolloutImages
 from drag_ray.tools.workspace import Workspace
 
 IMAGE_TOOLS = (*("view_page", "crop", "zoom", "rotate", "perspective_correct", "sharpen", "super_resolution", "select_images"),)

@@ -11,8 +11,8 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.corpus.readers.ocr import TextBox
 from drag_ray.errors import DataError, ToolError
-from drag_ray.tools import layout_parsing
-from drag_ray.tools.layout_parsing import TOOL
+from drag_ray.recipes.opensearch_vl import layout_parsing
+from drag_ray.recipes.opensearch_vl.layout_parsing import TOOL
 from drag_ray.tools.workspace import Workspace
 
 CELLS = {(40, 60): "Rotor speed", (520, 60): "340 rpm", (40, 260): "Fuel pressure", (520, 260): "2.5 bar"}

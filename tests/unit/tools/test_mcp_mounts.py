@@ -18,8 +18,8 @@ from drag_ray.errors import ConfigError
 from drag_ray.tools import mcp_server
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.config import McpServerConfig
+from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.registry import Toolset, load_toolset
-from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.tools.workspace import Workspace
 
 COMMAND = (sys.executable, mcp_tool_server.__file__)

@@ -10,8 +10,8 @@ from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.errors import ToolError
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
 from drag_ray.tools.function import Arguments
+from drag_ray.tools.images.rollout_images import MIN_EDGE, RolloutImages
 from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.rollout_images import MIN_EDGE, RolloutImages
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 

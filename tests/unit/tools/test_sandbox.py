@@ -12,9 +12,8 @@ import pytest
 from sandboxes import needs_sandbox
 
 from drag_ray.errors import ConfigError, ToolError
-from drag_ray.tools import sandbox_attacks, sandbox_probe
 from drag_ray.tools.config import PythonInterpreterConfig
-from drag_ray.tools.sandbox import MAX_CODE_CHARS, MAX_OUTPUT_BYTES, Sandbox
+from drag_ray.tools.sandbox import MAX_CODE_CHARS, MAX_OUTPUT_BYTES, Sandbox, attacks, probe
 
 pytestmark = needs_sandbox
 CONFIG = PythonInterpreterConfig(timeout_s=20, memory_mib=128)
@@ -38,7 +37,7 @@ def attempt(**attacks):
 
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
-    return sandbox_probe.open_sandbox(CONFIG)
+    return probe.open_sandbox(CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -237,14 +236,14 @@ def test_no_more_run_at_once_than_may(sandbox: Sandbox) -> None:
 )
 def test_a_sandbox_with_a_hole_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path, weaken, reached: set[str]) -> None:
     build = Sandbox._build_command
-    monkeypatch.setattr(sandbox_probe.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(probe.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(Sandbox, "_build_command", lambda *args: weaken(build(*args), str(tmp_path)))
-    found = set(sandbox_probe.attack(Sandbox(CONFIG), CONFIG.memory_mib))
+    found = set(probe.attack(Sandbox(CONFIG), CONFIG.memory_mib))
     assert found >= reached
     assert bool(found) == bool(reached)
     if reached:
         with pytest.raises(ConfigError, match="does not protect this machine: code in it reaches"):
-            sandbox_probe.open_sandbox(CONFIG.model_copy(update={"timeout_s": 21}))
+            probe.open_sandbox(CONFIG.model_copy(update={"timeout_s": 21}))
 
 
 def _without(command: list[str], option: str, num_words: int) -> list[str]:
@@ -263,8 +262,8 @@ def _insert(command: list[str], *words: str) -> list[str]:
 def test_the_attacks_succeed_where_nothing_hinders_them(tmp_path) -> None:
     (tmp_path / "outside").write_text("outside")
     facts = {"port": 1, "name": "none", "file": str(tmp_path / "outside"), "folder": str(tmp_path), "memory": 1000}
-    code = f"import sandbox_attacks\nsandbox_attacks.main({facts!r})"
-    folder = Path(sandbox_attacks.__file__).parent
+    code = f"import attacks\nattacks.main({facts!r})"
+    folder = Path(attacks.__file__).parent
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env={"A_KEY": "x"}, capture_output=True, text=True, check=True
     )

@@ -10,7 +10,7 @@ from web_servers import WebServer, reply, serve
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
-from drag_ray.tools.config import ToolOptions, WebSearchConfig
+from drag_ray.tools.config import PROVIDERS, ToolOptions, WebSearchConfig
 from drag_ray.tools.web_search import make_tool
 from drag_ray.tools.workspace import Workspace
 
@@ -43,9 +43,8 @@ async def test_searxng_is_asked_as_it_wants(server: WebServer, workspace: Worksp
 async def test_brave_is_asked_as_it_wants(server: WebServer, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_KEY", "key-of-mine")
     server.replies["/web"] = reply(json.dumps({"web": {"results": list_entries("title", "url", "description")}}).encode())
-    options = {"results_field": "web.results", "snippet_field": "description", "key_header": "X-Subscription-Token"}
     address = f"http://127.0.0.1:{server.port}/web?q={{query}}"
-    outcome = await search(workspace, address=address, key_variable="SEARCH_KEY", num_results=1, **options)
+    outcome = await search(workspace, provider="brave", address=address, key_variable="SEARCH_KEY", num_results=1)
     assert outcome.text == SHOWN.partition("\n\n")[0]
     assert "X-Subscription-Token: key-of-mine" in server.requests[-1]
 
@@ -53,11 +52,10 @@ async def test_brave_is_asked_as_it_wants(server: WebServer, workspace: Workspac
 async def test_serper_is_asked_as_it_wants(server: WebServer, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_KEY", "key-of-mine")
     server.replies["/serper"] = reply(json.dumps({"organic": list_entries("title", "link", "snippet")}).encode())
-    options = {"results_field": "organic", "url_field": "link", "snippet_field": "snippet", "query_field": "q"}
-    outcome = await search(
-        workspace, address=f"http://127.0.0.1:{server.port}/serper", key_variable="SEARCH_KEY", key_header="X-API-KEY", **options
-    )
+    address = f"http://127.0.0.1:{server.port}/serper"
+    outcome = await search(workspace, provider="serper", address=address, key_variable="SEARCH_KEY")
     assert outcome.text == SHOWN
+    assert "X-API-KEY: key-of-mine" in server.requests[-1]
     assert server.requests[-1].startswith("POST /serper")
     assert server.requests[-1].endswith('{"q": "rain & snow?"}')
 
@@ -117,12 +115,26 @@ def test_a_missing_endpoint_or_key_is_told_before_an_engine_starts(options: dict
     ("options", "problem"),
     [
         ({"address": "ftp://a/{query}"}, "expected http:// or https://"),
-        ({"address": "http://a/"}, "either .query. in the address or the name of the field"),
-        ({"address": "http://a/{query}", "query_field": "q"}, "either .query. in the address"),
+        ({"address": "http://a/"}, "expected one with .query. for the provider searxng"),
+        ({"address": "http://a/{query}", "provider": "serper"}, "expected none with .query. for the provider serper"),
         ({"address": "http://a/{query}", "key_variable": "sk-123"}, "expected the name of an environment variable"),
-        ({"address": "http://a/{query}", "key_header": "X: y\r\nZ"}, "pattern"),
     ],
 )
 def test_options_that_cannot_be_worked_with_are_refused(options: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         WebSearchConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("provider", ["brave", "serper"])
+def test_providers_with_a_public_address_need_none(provider: str) -> None:
+    assert make_tool(ToolOptions(web_search=WebSearchConfig(provider=provider))).name == "web_search"
+
+
+@pytest.mark.parametrize("provider", ["searxng", "brave", "serper"])
+def test_a_record_that_names_the_fields_of_a_provider_names_it(provider: str) -> None:
+    known = PROVIDERS[provider]
+    fields = {f"{name}_field": getattr(known, name) for name in ("results", "url", "snippet")} | {"title_field": "title"}
+    record = {"timeout_s": 9, **fields, "query_field": known.query_field, "key_header": known.key_header}
+    assert WebSearchConfig.model_validate(record) == WebSearchConfig(provider=provider, timeout_s=9)
+    with pytest.raises(ValueError, match="query_field"):
+        WebSearchConfig.model_validate({**record, "query_field": "words"})

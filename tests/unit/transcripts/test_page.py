@@ -12,7 +12,7 @@ from PIL import Image
 from transcript_cases import FOUND, MISSED, SCRIPT, write
 
 from drag_ray.errors import DataError
-from drag_ray.transcripts import page as page_module
+from drag_ray.transcripts import show as page_module
 from drag_ray.transcripts.listing import Selection, read_listing
 from drag_ray.transcripts.show import write_page
 

@@ -1,0 +1,1 @@
+"""The trainers of the methods, after those of TRL, and their batches: what loads PyTorch, and is imported where it trains."""

@@ -1,0 +1,1 @@
+"""Tools that show an image by itself, and what tools on images have in common."""
