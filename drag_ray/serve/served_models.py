@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord, read_record
-from drag_ray.serve.access.limits import refuse_unknown_model
 from drag_ray.serve.adapters.engine_adapters import UseModel
+from drag_ray.serve.ingress.limits import refuse_unknown_model
 
 
 @dataclass(frozen=True)

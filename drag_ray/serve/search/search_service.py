@@ -22,10 +22,18 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.limits import ENGINE_HAS_DIED, Limits, RefusalError
-from drag_ray.serve.request_images import EndpointImages, RequestImages
-from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
-from drag_ray.serve.search.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
+from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.search.messages import (
+    AskAnswer,
+    AskRequest,
+    Describer,
+    PageAnswer,
+    QuestionRequest,
+    SearchAnswer,
+    SearchRequest,
+    TurnAnswer,
+)
+from drag_ray.serve.search.request_images import EndpointImages, RequestImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
 from drag_ray.types import ActionKind, Evidence, Hit, Question, StopReason, Trajectory, Turn
@@ -202,7 +210,7 @@ class SearchService:
         self._limits.check_question(request.question)
         with self._models.use(request.model) as model:
             agent = model.record.agent
-            changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.max_tokens)}
+            changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.config.max_tokens)}
             if request.question_weight is not None:
                 changes["question_weight"] = request.question_weight
             yield model, agent.model_copy(update=changes)

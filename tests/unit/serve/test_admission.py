@@ -13,13 +13,14 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.access.admission import Admission
-from drag_ray.serve.access.guard import GENERATING_ROUTES, SEARCHING_ROUTES, Guard, Rules
-from drag_ray.serve.access.limits import Limits, RefusalError
+from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.ingress import proxy
+from drag_ray.serve.ingress.guard import GENERATING_ROUTES, SEARCHING_ROUTES, Guard, Rules
+from drag_ray.serve.ingress.limits import Limits, RefusalError
 from drag_ray.serve.ingress.proxy import ProxyAnswers, RunningReplicas
+from drag_ray.serve.ingress.queues import Admission
 
-LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
+LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40))
 ENGINE_PATHS = sorted(path for _, path in GENERATING_ROUTES | SEARCHING_ROUTES)
 LONG_S = 600.0
 

@@ -11,7 +11,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE
 from drag_ray.search import vectors
-from drag_ray.serve import stage
+from drag_ray.serve import settings
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Page
 
@@ -28,15 +28,15 @@ class _Vectors:
 
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
-    monkeypatch.setattr(stage, "check_functions_shown", lambda *_: None)  # the embedded model's template shows none
+    monkeypatch.setattr(settings, "check_functions_shown", lambda *_: None)  # the embedded model's template shows none
     finish_index(tmp_path, [Page("a.pdf", 1, 1, "rotor")], [])
     return Inputs({"index": tmp_path / "index", "finetune": None})
 
 
-def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object]) -> stage.AppSettings:
+def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object]) -> settings.AppSettings:
     config = RunConfig.model_validate({"agent": {"max_iterations": 2, **agent}, "serve": serve})
     sections: Any = config.take(SERVE.sections)
-    return stage._build_app_settings(sections, inputs, "")
+    return settings.build_app_settings(sections, inputs, "")
 
 
 @pytest.mark.parametrize(

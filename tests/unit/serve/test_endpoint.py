@@ -21,18 +21,10 @@ from drag_ray.errors import ConfigError, DamageError, MissingPackageError, Serve
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve import stage
+from drag_ray.serve.adapters.adapter_files import compute_max_lora_rank, read_adapters, resolve_adapter_dirs, resolve_adapters
 from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig, ServeSections
-from drag_ray.serve.endpoint import (
-    build_curl_line,
-    build_url,
-    check_port_is_free,
-    compute_max_lora_rank,
-    read_adapters,
-    resolve_adapter_dirs,
-    resolve_adapters,
-    wait_until_ready,
-)
+from drag_ray.serve.stage import build_curl_line, build_url, check_port_is_free, wait_until_ready
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import Identity
@@ -181,7 +173,7 @@ def test_a_proxy_of_the_environment_does_not_see_the_key(
 def test_folders_of_adapters_are_resolved_and_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert resolve_adapter_dirs(ServeConfig(adapter_dirs=(tmp_path / "link",))) == (str(tmp_path / "real"),)
+    assert resolve_adapter_dirs(ServeConfig(adapter_dirs=(tmp_path / "link",))) == (tmp_path / "real",)
     with pytest.raises(ServeError, match=r"serve.adapter_dirs: .*nowhere' is no folder"):
         resolve_adapter_dirs(ServeConfig(adapter_dirs=(tmp_path / "nowhere",)))
 

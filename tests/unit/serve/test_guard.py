@@ -13,13 +13,14 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from drag_ray.serve.access import guard
-from drag_ray.serve.access.guard import GENERATING_ROUTES, Guard, Rules
-from drag_ray.serve.access.key import hash_key
-from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress import guard
+from drag_ray.serve.ingress.guard import GENERATING_ROUTES, Guard, Rules
+from drag_ray.serve.ingress.key import hash_key
+from drag_ray.serve.ingress.limits import Limits
 
 KEY = "a-key-for-this-test-alone"
-LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
+LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40))
 CHAT = "/v1/chat/completions"
 GIVEN_KEY = {"Authorization": f"Bearer {KEY}"}
 

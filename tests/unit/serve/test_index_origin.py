@@ -12,7 +12,7 @@ from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.search.index_origin import describe_other_index, say_other_origins
+from drag_ray.serve.adapters.adapter_files import describe_other_index, say_other_origins
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity

@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.engine.models.adapter import read_base_model, write_base_model
-from drag_ray.serve.access.limits import RefusalError
-from drag_ray.serve.loading import AdapterFolders, LoadRequest
+from drag_ray.serve.adapters.adapter_files import AdapterFolders, LoadRequest
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.limits import RefusalError
 
 
 def make_base(folder: Path, hidden_size: int) -> str:
@@ -41,7 +42,9 @@ def allowed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path, allowed: Path) -> AdapterFolders:
-    return AdapterFolders((str(allowed),), read_base_model(make_base(tmp_path / "base", 8)), "base", AgentConfig(), max_rank=8)
+    return AdapterFolders(
+        ServeConfig(adapter_dirs=(allowed,)), read_base_model(make_base(tmp_path / "base", 8)), AgentConfig(), 8
+    )
 
 
 def ask(folders: AdapterFolders, path: Any, name: Any = "later") -> LoadRequest:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from drag_ray.serve.ingress.preparation import Preparation, end_turns_at
+from drag_ray.serve.ingress.queues import Preparation, end_turns_at
 
 NEVER_S = 1000.0
 

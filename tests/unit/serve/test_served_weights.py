@@ -11,7 +11,7 @@ from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.evaluate.policies.question_weights import FoundWeight
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.served_models import ServedModels
-from drag_ray.serve.stage import resolve_question_weights
+from drag_ray.serve.settings import resolve_question_weights
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity

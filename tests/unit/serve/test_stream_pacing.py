@@ -8,8 +8,9 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Send
 
-from drag_ray.serve.access.guard import Guard, Rules
-from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.guard import Guard, Rules
+from drag_ray.serve.ingress.limits import Limits
 from drag_ray.serve.ingress.stream_pacing import STREAMED, EventSize, StreamPacing, _Stream  # pyright: ignore[reportPrivateUsage]
 
 EVENTS = [f"data: {number}\n\n".encode() for number in range(40)]
@@ -287,7 +288,7 @@ async def test_the_guard_says_whether_an_answer_is_to_be_a_stream(body: dict[str
         await start(send)
         await end(send)
 
-    guard = Guard(app, Rules(None, Limits(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9)))
+    guard = Guard(app, Rules(None, Limits(ServeConfig(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9))))
     transport = httpx2.ASGITransport(guard, client=("127.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.post("/v1/chat/completions", json={"model": "base", **body})
