@@ -4,34 +4,19 @@ The one place that knows how vLLM builds it.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.record import AgentRecord
-from drag_ray.agent.spans import open_tracer
-from drag_ray.cluster.metrics import RayRequestRecorder
 from drag_ray.corpus.picture import MAX_PIXELS
-from drag_ray.engine.image_inputs import ServedImageInputs
-from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
-from drag_ray.engine.vllm_client import VllmClient
-from drag_ray.search import vectors
-from drag_ray.search.index import read_fingerprint
-from drag_ray.search.searcher import Searcher
-from drag_ray.serve.adapters.adapter_files import AdapterFolders
 from drag_ray.serve.adapters.adapter_registry import CallRegistry
-from drag_ray.serve.adapters.engine_adapters import EngineAdapters, UseModel, build_table
+from drag_ray.serve.adapters.engine_adapters import EngineAdapters, build_table
 from drag_ray.serve.ingress.guard import Guard, Rules
 from drag_ray.serve.ingress.limits import Limits
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
-from drag_ray.serve.routes import add_adapter_routes, add_search_routes
-from drag_ray.serve.search.request_images import EndpointImages
-from drag_ray.serve.search.retrieval import open_retrieval
-from drag_ray.serve.search.search_service import SearchService
-from drag_ray.serve.served_models import ServedModels
+from drag_ray.serve.routes import add_adapter_routes, add_search_routes, open_adapter_folders, open_search_service
 from drag_ray.serve.settings import AppSettings
 
 NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
@@ -68,7 +53,7 @@ async def build_openai_app(
     by_name = state.openai_serving_models.lora_requests
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
-    state.search_service = _build_search_service(settings, engine, by_name, adapters.use)
+    state.search_service = open_search_service(settings, engine, by_name, adapters.use)
     end_turns_at(engine)
     guard.app = StreamPacing(Preparation(guard.app), count_replicas, partial(_pack_events, engine))
     return guard, engine
@@ -78,24 +63,6 @@ def _pack_events(engine: Any, num_tokens: int) -> None:
     """Have events of streams that begin from now on hold so many tokens, but for their first and last: vLLM's option
     `stream_interval`, which it reads for each request."""
     engine.output_processor.stream_interval = num_tokens
-
-
-def _build_search_service(
-    settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel
-) -> SearchService | None:
-    if not settings.index_dir:
-        return None
-    base_name, own = settings.serve.served_name, AgentRecord(agent=settings.agent)
-    default_name = next(iter(settings.adapters), base_name)
-    models = ServedModels(adapters, base_name, default_name, own, use_model, settings.question_weights)
-    index_dir = Path(settings.index_dir)
-    images = EndpointImages(index_dir.parent) if engine.model_config.is_multimodal_model else None
-    image_inputs = ServedImageInputs(images.open) if images else None
-    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), image_inputs)
-    searcher = Searcher(index_dir)
-    retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.serve.retrieval, settings.serve.rerank)
-    run, _ = open_tracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
-    return SearchService(searcher, retrieval, models, client.draw, Limits(settings.serve), RayRequestRecorder(), run, images)
 
 
 def build_serving_args(settings: AppSettings) -> Any:
@@ -148,10 +115,7 @@ def build_guarded_app(
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
     if config.adapter_dirs:
-        base = read_base_model(model, name=settings.engine.model)
-        fingerprint = read_fingerprint(Path(settings.index_dir)) if settings.index_dir else ""
-        folders = AdapterFolders(config, base, settings.agent, settings.max_lora_rank, fingerprint)
-        add_adapter_routes(app, folders, call_registry)
+        add_adapter_routes(app, open_adapter_folders(settings, model), call_registry)
 
     def has_died() -> bool:
         return app.state.engine_client.errored

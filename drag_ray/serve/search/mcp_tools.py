@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, ToolAnnotations
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.routing import Route
@@ -37,7 +37,7 @@ from drag_ray.serve.search.messages import (
     PageAnswer,
     SearchAnswer,
     SearchRequest,
-    describe_problems,
+    read_request,
 )
 from drag_ray.serve.search.search_service import SearchService
 
@@ -54,7 +54,6 @@ _TopK = Annotated[int | None, Field(description=f"pages to return, 1 to {MAX_TOP
 _File = Annotated[str, Field(description="file of a page, as `search` names it")]
 _PageNumber = Annotated[int, Field(description="number of the page, counted from 1")]
 
-RequestT = TypeVar("RequestT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 Arguments = ParamSpec("Arguments")
 
@@ -117,7 +116,7 @@ def _build_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
 
     async def search(question: _Question, top_k: _TopK = None, model: _Model = "") -> SearchAnswer:
         """Find the pages of the collection that answer a question, best first."""
-        request = _build_request(SearchRequest, question=question, top_k=top_k, model=model)
+        request = read_request(SearchRequest, {"question": question, "top_k": top_k, "model": model})
         return await find_service().search(request)
 
     async def read_page(file: _File, page_number: _PageNumber) -> PageAnswer:
@@ -126,7 +125,7 @@ def _build_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
 
     async def ask(question: _Question, model: _Model = "") -> AskAnswer:
         """Let an agent search the collection and answer a question, with the pages that it cites."""
-        request = _build_request(AskRequest, question=question, model=model)
+        request = read_request(AskRequest, {"question": question, "model": model})
         *_, answer = [answer async for answer in find_service().ask(request)]
         assert isinstance(answer, AskAnswer)
         return answer
@@ -135,13 +134,6 @@ def _build_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
     for tool in tools:
         server.add_tool(_refusing(tool), annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     return server
-
-
-def _build_request(request_type: type[RequestT], **fields: Any) -> RequestT:
-    try:
-        return request_type(**fields)
-    except ValidationError as error:
-        raise RefusalError(400, describe_problems(error)) from None
 
 
 def _refusing(tool: Callable[Arguments, Awaitable[AnswerT]]) -> Callable[Arguments, Awaitable[AnswerT]]:

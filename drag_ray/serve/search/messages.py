@@ -2,8 +2,8 @@
 
 import base64
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,7 +14,7 @@ from drag_ray.engine.sampling import PresetName
 from drag_ray.search.config import RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
-from drag_ray.serve.ingress.limits import RefusalError, parse_body
+from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.tools.rollout_images import ImageSource
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 
@@ -69,19 +69,19 @@ class AskRequest(QuestionRequest):
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
-def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
-    """The request in a body; null is as good as nothing.
+def read_request(request_type: type[RequestT], fields: Mapping[str, Any]) -> RequestT:
+    """The request of these fields; null is as good as nothing.
 
     Raises:
-        RefusalError: it is not JSON, or holds other keys or values than it may; names each of them.
+        RefusalError: it holds other keys or values than it may; names the first of them.
     """
     try:
-        return request_type.model_validate({name: value for name, value in parse_body(body).items() if value is not None})
+        return request_type.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
-        raise RefusalError(400, describe_problems(error)) from None
+        raise RefusalError(400, _describe_problems(error)) from None
 
 
-def describe_problems(error: ValidationError) -> str:
+def _describe_problems(error: ValidationError) -> str:
     """The first problems of a request, key by key."""
     located = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
     problems = [f"{key[:80]}: {removed.FIELDS.get(key, message)}" for key, message in located]
@@ -191,32 +191,28 @@ class AskAnswer(Answer):
 
 
 class Describer:
-    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop."""
+    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop.
 
-    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str) -> None:
-        self._searcher = searcher
-        self._agent = agent
-        self._question = question
+    Args:
+        retrieval: what finds pages.
+        reranked: whether a model orders them.
+    """
 
-    def describe_search(
-        self, trajectory: Trajectory, hits: Sequence[Hit], retrieval: RetrievalName, *, reranked: bool
-    ) -> SearchAnswer:
-        """The first search of a rollout.
+    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str, retrieval: RetrievalName, reranked: bool) -> None:
+        self._searcher, self._agent, self._question = searcher, agent, question
+        self._retrieval: RetrievalName = retrieval
+        self._reranked = reranked
 
-        Args:
-            trajectory: of one turn.
-            hits: the pages that are to be returned.
-            retrieval: what has found them.
-            reranked: whether a model has ordered them.
-        """
+    def describe_search(self, trajectory: Trajectory, hits: Sequence[Hit]) -> SearchAnswer:
+        """The first search of a rollout of one turn, with the pages that are to be returned."""
         turn = trajectory.turns[0]
         return SearchAnswer(
             model=trajectory.model,
             question=self._question,
             query=turn.query if turn.action is ActionKind.SEARCH else None,
             query_mode=self._agent.query_mode,
-            retrieval=retrieval,
-            reranked=reranked,
+            retrieval=self._retrieval,
+            reranked=self._reranked,
             pages=self._describe_pages(hits, turn.query),
         )
 
@@ -240,10 +236,8 @@ class Describer:
             images=[ShownPicture(label=image.label, url=_draw(images.open(image.key))) for image in shown] if images else [],
         )
 
-    def describe_answer(
-        self, trajectory: Trajectory, turns: list[TurnAnswer], retrieval: RetrievalName, *, reranked: bool
-    ) -> AskAnswer:
-        """A rollout at its end. The other arguments are as of `describe_search`."""
+    def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:
+        """A rollout at its end."""
         pages = [
             (cited, self._searcher.find_page(cited.file, cited.page_number)) for cited in dict.fromkeys(trajectory.citations)
         ]
@@ -261,8 +255,8 @@ class Describer:
                 for cited, page in pages
             ],
             stop_reason=trajectory.stop_reason.value,
-            retrieval=retrieval,
-            reranked=reranked,
+            retrieval=self._retrieval,
+            reranked=self._reranked,
             turns=turns,
         )
 
