@@ -29,7 +29,7 @@ LINES = {
     "prompt": 600,
     "rollout": 3_250,
     "search": 2_750,
-    "serve": 4_350,
+    "serve": 4_250,
     "stage_runs": 800,
     "storage": 1_000,
     "tools": 3_200,
@@ -37,10 +37,10 @@ LINES = {
     "": 1_155,
 }
 """Of each package, and of the modules at the top."""
-FILES = 468
+FILES = 462
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_800
+TEST_LINES = 46_750
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -267,15 +267,10 @@ def test_an_engine_that_has_died_is_told_with_the_seconds_to_wait(die: Any, capl
     assert [record.getMessage()[:19] for record in caplog.records] == ["the engine has died"]
 
 
-def test_a_failure_of_an_engine_that_lives_is_left_as_it_is() -> None:
-    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
-        await JSONResponse({"error": "mine"}, 500)(scope, receive, send)
-
-    client = TestClient(Guard(fail, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
-    assert (client.post(CHAT, content="{}").status_code, client.post(CHAT, content="{}").json()) == (500, {"error": "mine"})
-
-
-def test_an_exception_of_an_application_whose_engine_lives_is_raised() -> None:
+def test_what_fails_while_the_engine_lives_is_left_as_it_is() -> None:
+    client = TestClient(Guard(die_with_an_answer, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
+    answer = client.post(CHAT, content="{}")
+    assert (answer.status_code, answer.json()) == (500, {"error": "EngineDeadError"})
     client = TestClient(Guard(die_with_an_exception, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
     with pytest.raises(RuntimeError, match="EngineDeadError"):
         client.post(CHAT, content="{}")
