@@ -86,6 +86,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
     say_other_origins(index_dir, records, serve.evaluation)
     resolved = {
         "api_key": SecretStr(""),
+        "api_key_file": None,
         "adapter_dirs": resolve_adapter_dirs(serve),
         "adapter_places": max(len(adapters), serve.adapter_places if serve.adapter_dirs else 1),
     }

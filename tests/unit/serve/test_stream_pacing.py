@@ -54,6 +54,17 @@ async def end(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+def stream(wait: Callable[[], Awaitable[object]], events: list[bytes] = EVENTS) -> Callable[[Send], Awaitable[object]]:
+    """An answer of these events, with a wait after each."""
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, events, wait)
+        await end(send)
+
+    return answer
+
+
 async def breathe() -> None:
     """Let everything that can go on do so."""
     for _ in range(5):
@@ -99,27 +110,15 @@ async def test_the_first_events_go_at_once_and_with_them_those_of_the_same_breat
 
 async def test_events_wait_for_their_turn_and_the_last_ones_take_them_along() -> None:
     client = Client()
-
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, breathe)
-        await end(send)
-
     async with asyncio.timeout(5):
-        await make(answer, num_replicas=LONG)(client)
+        await make(stream(breathe), num_replicas=LONG)(client)
     assert client.bodies == [EVENTS[0], b"".join(EVENTS[1:])]
     assert [message.get("more_body") for message in client.messages] == [None, True, False]
 
 
 async def test_many_streams_send_fewer_messages_and_each_its_own_events_in_their_order() -> None:
     num_streams = 60
-
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, lambda: asyncio.sleep(0.002))
-        await end(send)
-
-    clients, request = [Client() for _ in range(num_streams)], make(answer, num_replicas=10)
+    clients, request = [Client() for _ in range(num_streams)], make(stream(lambda: asyncio.sleep(0.002)), num_replicas=10)
     await asyncio.gather(*(request(client) for client in clients))
     assert all(b"".join(client.bodies) == b"".join(EVENTS) for client in clients)
     assert sum(len(client.bodies) for client in clients) < num_streams * len(EVENTS) / 3
@@ -127,12 +126,7 @@ async def test_many_streams_send_fewer_messages_and_each_its_own_events_in_their
 
 @pytest.mark.seconds
 async def test_a_stream_that_is_over_counts_no_longer() -> None:
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS[:3], lambda: asyncio.sleep(0.01))
-        await end(send)
-
-    request = make(answer, num_replicas=2)
+    request = make(stream(lambda: asyncio.sleep(0.01), EVENTS[:3]), num_replicas=2)
     for _ in range(20):  # were they counted on, the interval of the last would be 40 ms
         await request(Client())
     client = Client()
@@ -143,13 +137,7 @@ async def test_a_stream_that_is_over_counts_no_longer() -> None:
 @pytest.mark.parametrize("takes", [lambda: asyncio.sleep(0), lambda: asyncio.sleep(0.003)])
 async def test_nothing_is_lost_or_turned_round_where_sending_takes_time(takes: Callable[[], Awaitable[object]]) -> None:
     client = Client(takes)
-
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, lambda: asyncio.sleep(0.001))
-        await end(send)
-
-    await make(answer)(client)
+    await make(stream(lambda: asyncio.sleep(0.001)))(client)
     assert b"".join(client.bodies) == b"".join(EVENTS)
     assert [message["more_body"] for message in client.messages[1:]] == [True] * (len(client.messages) - 2) + [False]
 
@@ -169,12 +157,8 @@ async def test_an_error_in_mid_stream_comes_after_the_events_before_it() -> None
 
 
 async def test_a_client_that_has_gone_ends_the_answer() -> None:
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, lambda: asyncio.sleep(60))
-
     client = Client()
-    task = asyncio.ensure_future(make(answer)(client))
+    task = asyncio.ensure_future(make(stream(lambda: asyncio.sleep(60)))(client))
     await breathe()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
