@@ -82,7 +82,7 @@ class OpenAIDeployment:
             _logger.warning("the list of adapters cannot be had at this moment: %s", error)
 
     async def call_adapters(self, method: str, *arguments: Any) -> Any:
-        """What a method of this engine's `EngineAdapters` returns."""
+        """Call a method of this engine's `EngineAdapters`."""
         return await getattr(self._adapters, method)(*arguments)
 
     def __del__(self) -> None:

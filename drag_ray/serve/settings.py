@@ -1,4 +1,4 @@
-"""What an endpoint serves: its options, and the files of the run that they mean, checked to fit together beforehand."""
+"""Settings of an endpoint: its options, and the files of the run that they mean, checked to fit together beforehand."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping

@@ -29,7 +29,7 @@ LINES = {
     "prompt": 600,
     "rollout": 3_250,
     "search": 2_750,
-    "serve": 4_250,
+    "serve": 4_220,
     "stage_runs": 800,
     "storage": 1_000,
     "tools": 3_200,
@@ -40,7 +40,7 @@ LINES = {
 FILES = 462
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_750
+TEST_LINES = 46_660
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -200,7 +200,7 @@ class EngineAdapters:
                 self._removals[number] = asyncio.create_task(self._remove(number))
 
     async def get_table(self) -> AdapterTable:
-        """What the engine has."""
+        """The table of the adapters that the engine has."""
         return self.table
 
     async def wait_until_removed(self, number: int) -> None:
