@@ -18,7 +18,7 @@ Replies of one length that are asked for anew as soon as they end make clients g
 `--open-load` both servers answer a second workload, too, that does not wait for them: requests that come at random (Poisson) at
 that share of the throughput that vLLM's server has just shown, with lengths that vary by half.
 
-An event of the endpoint holds the tokens of several steps where many clients ask (`serve.stream_pacing`), and vLLM's server one
+An event of the endpoint holds the tokens of several steps where many clients ask (`stream_pacing`), and vLLM's server one
 unless told otherwise; so the time between events stands beside the throughput, and with `--tuned` vLLM's server is measured with
 `--stream-interval 10`, with `--api-server-count 4` and with both, too.
 

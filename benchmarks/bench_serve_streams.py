@@ -3,8 +3,8 @@
 python benchmarks/bench_serve_streams.py [--streams 200] [--clients 100] [--output-tokens 128] [--step-ms 15]
 
 The application of a replica with vLLM's engine around a model of a set step time (`timed_model.py`), called in this process, in
-turns as it is and without a part of it. `--streams` requests that come at once, without `serve.stream_pacing`: what Ray Serve
-would pass on is counted. `--clients` that ask again as soon as they have their replies, without `serve.preparation`: what the
+turns as it is and without a part of it. `--streams` requests that come at once, without `stream_pacing`: what Ray Serve
+would pass on is counted. `--clients` that ask again as soon as they have their replies, without `Preparation`: what the
 first events take. Needs no GPU and no Ray.
 """
 
@@ -25,25 +25,20 @@ from timed_model import make_plugin
 from vllm.utils.gc_utils import freeze_gc_heap
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.config import EngineConfig
-from drag_ray.serve.access.limits import Limits
 from drag_ray.serve.adapters.engine_adapters import EngineAdapters
+from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
-from drag_ray.serve.openai_app import AppSettings, build_openai_app
+from drag_ray.serve.openai_app import build_openai_app
+from drag_ray.serve.settings import AppSettings
 
 PATH = "/v1/chat/completions"
 ROUNDS = 3
 
 
-class NoLoader:
+async def call_no_registry(method: str, *arguments: Any) -> None:
     """Loads nothing."""
-
-    async def load(self, name: str, path: str, replaces: bool) -> None:
-        raise AssertionError("nothing is to be loaded")
-
-    async def unload(self, name: str) -> None:
-        raise AssertionError("nothing is to be unloaded")
+    raise AssertionError("nothing is to be loaded")
 
 
 def main() -> None:
@@ -58,9 +53,9 @@ def main() -> None:
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """All ways in turns, and one stream alone."""
     engine_config = EngineConfig(max_model_len=2048, max_num_seqs=256, cpu_kv_cache_gib=2)
-    limits = Limits(max_body_mib=1, max_tokens=2048, max_sequences=1, max_question_chars=1)
-    settings = AppSettings(engine_config, "base", {}, 1, 16, limits, AgentRecord(agent=AgentConfig()))
-    guard, engine = await build_openai_app(settings, EngineAdapters(settings.served_name), NoLoader(), lambda: 1)
+    serve = ServeConfig(max_body_mib=1, max_tokens=2048, max_sequences=1, max_question_chars=1)
+    settings = AppSettings(serve, engine_config, AgentConfig())
+    guard, engine = await build_openai_app(settings, EngineAdapters(serve.served_name), call_no_registry, lambda: 1)
     paced: StreamPacing = guard.app
     in_turn: Any = paced.app
     bursts = {"plain": in_turn, "paced": paced}

@@ -21,19 +21,19 @@ from drag_ray.cluster.metrics import REQUEST_COUNTS
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.guard import Guard, Rules
-from drag_ray.serve.access.key import hash_key
-from drag_ray.serve.access.limits import Limits
-from drag_ray.serve.request_images import EndpointImages
-from drag_ray.serve.search.mcp_tools import add_mcp_route
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.guard import Guard, Rules
+from drag_ray.serve.ingress.key import hash_key
+from drag_ray.serve.ingress.limits import Limits
+from drag_ray.serve.routes import add_search_routes
+from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import Retrieval
-from drag_ray.serve.search.search_routes import add_search_routes
 from drag_ray.serve.search.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
 
 OWN = AgentRecord(agent=AgentConfig(query_mode="rewrite", top_k=1, max_iterations=3, max_tokens=50))
 TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, max_tokens=7, top_k=1), preset="diverse")
-LIMITS = Limits(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60)
+LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60))
 
 
 class Served:
@@ -57,7 +57,6 @@ class Served:
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
         self.app = Starlette()
         add_search_routes(self.app)
-        add_mcp_route(self.app)
         self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         self.used: list[str] = []
         self.used_at_draw: list[str] = []

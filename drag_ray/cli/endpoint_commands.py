@@ -115,13 +115,13 @@ def _mcp(argv: Sequence[str]) -> None:
     options = _build_parser("mcp").parse_args(argv)
     import asyncio
 
-    from drag_ray.serve.search.mcp_bridge import run_bridge
+    from drag_ray.serve.search.mcp_tools import run_bridge
 
     asyncio.run(run_bridge(_open_client(options)))
 
 
 def _build_parser(command: str) -> argparse.ArgumentParser:
-    from drag_ray.serve.access.key import KEY_VARIABLE
+    from drag_ray.serve.ingress.key import KEY_VARIABLE
 
     description = f"{ENDPOINT_COMMANDS[command]} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
     parser = argparse.ArgumentParser(prog=f"drag-ray {command}", description=description)
@@ -140,8 +140,8 @@ def _build_question_parser(command: str) -> argparse.ArgumentParser:
 
 
 def _open_client(options: argparse.Namespace) -> Any:
-    from drag_ray.serve.access.key import KEY_VARIABLE
     from drag_ray.serve.client import EndpointClient
+    from drag_ray.serve.ingress.key import KEY_VARIABLE
 
     return EndpointClient(options.url, os.environ.get(KEY_VARIABLE, ""))
 

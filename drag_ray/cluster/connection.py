@@ -124,7 +124,7 @@ _ENVIRONMENT = {
 SERVING_ENVIRONMENT = {
     # Ray Serve's proxy asks this function what to wrap itself in.
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "drag_ray.serve.ingress.proxy.build_middlewares",
-    # Engines listen for themselves, and answer in the thread that listens; the proxy passes requests on (`serve.relay`).
+    # Engines listen for themselves, and answer in the thread that listens; the proxy passes requests on (`serve.ingress.relay`).
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",

@@ -4,43 +4,20 @@ The one place that knows how vLLM builds it.
 """
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.record import AgentRecord
-from drag_ray.agent.spans import open_tracer
-from drag_ray.cluster.metrics import RayRequestRecorder
-from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus.picture import MAX_PIXELS
-from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.image_inputs import ServedImageInputs
-from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
-from drag_ray.engine.vllm_client import VllmClient
-from drag_ray.search import vectors
-from drag_ray.search.config import RerankConfig, RetrievalName
-from drag_ray.search.index import read_fingerprint
-from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.admission import REQUESTS_PER_SEQUENCE, Admission
-from drag_ray.serve.access.guard import Guard, Rules
-from drag_ray.serve.access.key import KeyHash
-from drag_ray.serve.access.limits import Limits
-from drag_ray.serve.adapters.adapter_registry import AdapterLoader
-from drag_ray.serve.adapters.adapter_routes import add_adapter_routes
-from drag_ray.serve.adapters.engine_adapters import EngineAdapters, UseModel, build_table
-from drag_ray.serve.ingress.preparation import Preparation, end_turns_at
+from drag_ray.serve.adapters.adapter_registry import CallRegistry
+from drag_ray.serve.adapters.engine_adapters import EngineAdapters, build_table
+from drag_ray.serve.ingress.guard import Guard, Rules
+from drag_ray.serve.ingress.limits import Limits
+from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
-from drag_ray.serve.loading import AdapterFolders
-from drag_ray.serve.parsers import Parsers
-from drag_ray.serve.request_images import EndpointImages
-from drag_ray.serve.search.mcp_tools import add_mcp_route
-from drag_ray.serve.search.retrieval import open_retrieval
-from drag_ray.serve.search.search_routes import add_search_routes
-from drag_ray.serve.search.search_service import SearchService
-from drag_ray.serve.served_models import ServedModels
+from drag_ray.serve.routes import add_adapter_routes, add_search_routes, open_adapter_folders, open_search_service
+from drag_ray.serve.settings import AppSettings
 
 NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
 """vLLM takes an empty list for every domain. This one names none, for no host name holds a colon, and stands in the refusal."""
@@ -48,55 +25,15 @@ NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
 _ANY_NUMBER = 1_000_000
 
 
-@dataclass(frozen=True)
-class AppSettings:
-    """Settings of an engine's application. Ray keeps them as long as the endpoint runs, so they hold no key.
-
-    Attributes:
-        adapters: folders by name.
-        adapter_places: adapters whose replies an engine writes at the same time.
-        max_lora_rank: one of vLLM's ranks.
-        agent: how the base model is asked, and adapters that do not say how they are.
-        max_queued_requests: that wait for the engine.
-        max_wait_s: seconds that one waits for it.
-        key: recognises the key; None where requests need none.
-        adapter_dirs: folders from which adapters may be loaded at run time, absolute and without symbolic links.
-        index_dir: the search index; empty for an endpoint without one.
-        parsers: of the replies to chats.
-        retrieval: how the index is searched where a request does not say.
-        rerank: the model that orders rankings anew, if it names one.
-        question_weights: by the names of models that an evaluation found them for.
-        telemetry: where spans of searches go.
-    """
-
-    engine: EngineConfig
-    served_name: str
-    adapters: dict[str, str]
-    adapter_places: int
-    max_lora_rank: int
-    limits: Limits
-    agent: AgentRecord
-    max_queued_requests: int = 256
-    max_wait_s: float = 30
-    key: KeyHash | None = None
-    adapter_dirs: tuple[str, ...] = ()
-    index_dir: str = ""
-    parsers: Parsers = field(default_factory=Parsers)
-    retrieval: RetrievalName = "bm25"
-    rerank: RerankConfig = field(default_factory=RerankConfig)
-    question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
-    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
-
-
 async def build_openai_app(
-    settings: AppSettings, adapters: EngineAdapters, loader: AdapterLoader, count_replicas: Callable[[], int]
+    settings: AppSettings, adapters: EngineAdapters, call_registry: CallRegistry, count_replicas: Callable[[], int]
 ) -> tuple[Any, Any]:
     """Start an engine and build the application that serves it.
 
     Args:
         settings: what is served.
         adapters: takes the engine's adapters over, and loads those of the settings.
-        loader: is asked to load and unload adapters by requests.
+        call_registry: loads and unloads adapters for requests.
         count_replicas: how many answer behind the same address.
 
     Returns:
@@ -109,14 +46,14 @@ async def build_openai_app(
     # The batches of `vllm serve`: on an H100 or H200 they hold four times the tokens of the class's own default.
     engine = AsyncLLM.from_engine_args(engine_args, usage_context=UsageContext.OPENAI_API_SERVER)
     supported_tasks = await engine.get_supported_tasks()
-    guard = build_guarded_app(settings, engine_args.model, supported_tasks, adapters, loader)
+    guard = build_guarded_app(settings, engine_args.model, supported_tasks, adapters, call_registry)
     _, init_app_state, _ = _import_server()
     state = guard.app.state
     await init_app_state(engine, state, state.args, supported_tasks)
     by_name = state.openai_serving_models.lora_requests
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
-    state.search_service = _build_search_service(settings, engine, by_name, adapters.use)
+    state.search_service = open_search_service(settings, engine, by_name, adapters.use)
     end_turns_at(engine)
     guard.app = StreamPacing(Preparation(guard.app), count_replicas, partial(_pack_events, engine))
     return guard, engine
@@ -128,23 +65,6 @@ def _pack_events(engine: Any, num_tokens: int) -> None:
     engine.output_processor.stream_interval = num_tokens
 
 
-def _build_search_service(
-    settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel
-) -> SearchService | None:
-    if not settings.index_dir:
-        return None
-    default_name = next(iter(settings.adapters), settings.served_name)
-    models = ServedModels(adapters, settings.served_name, default_name, settings.agent, use_model, settings.question_weights)
-    index_dir = Path(settings.index_dir)
-    images = EndpointImages(index_dir.parent) if engine.model_config.is_multimodal_model else None
-    image_inputs = ServedImageInputs(images.open) if images else None
-    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), image_inputs)
-    searcher = Searcher(index_dir)
-    retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.retrieval, settings.rerank)
-    run, _ = open_tracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
-    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder(), run, images)
-
-
 def build_serving_args(settings: AppSettings) -> Any:
     """vLLM's `AsyncEngineArgs` for an engine that requests reach: closed to media from elsewhere, with room for adapters where
     there are any or may be.
@@ -152,62 +72,58 @@ def build_serving_args(settings: AppSettings) -> Any:
     An engine with that room runs its kernels for adapters in every layer, for requests to the base model too. Where no CUDA graph
     holds them, as in steps that read prompts, launching them takes longer than the step.
     """
+    config = settings.serve
     adapters: dict[str, Any] = {}
-    if settings.adapters or settings.adapter_dirs:
+    if settings.adapters or config.adapter_dirs:
         adapters = {
             "enable_lora": True,
             "max_lora_rank": settings.max_lora_rank,
-            "max_loras": count_adapter_places(settings.adapter_places),
+            "max_loras": count_adapter_places(config.adapter_places),
             # An adapter that left main memory would be read again from a folder that may have changed.
             "max_cpu_loras": _ANY_NUMBER,
         }
     return build_engine_args(
         settings.engine,
-        served_model_name=[settings.served_name],
+        served_model_name=[config.served_name],
         **adapters,
         reasoning_parser=settings.parsers.reasoning,
         allowed_media_domains=NO_MEDIA_DOMAINS,
         allowed_local_media_path="",
         disable_log_stats=True,  # kept for each token, to be read at a route that the guard closes
-        override_generation_config={"max_new_tokens": settings.limits.max_tokens},  # where a request sets no length
+        override_generation_config={"max_new_tokens": config.max_tokens},  # where a request sets no length
     )
 
 
 def build_guarded_app(
-    settings: AppSettings, model: str, supported_tasks: Any, adapters: EngineAdapters, loader: AdapterLoader
+    settings: AppSettings, model: str, supported_tasks: Any, adapters: EngineAdapters, call_registry: CallRegistry
 ) -> Guard:
     """vLLM's application with all of its routes, behind the guard; it answers once `init_app_state` has given it an engine."""
-    os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(False)  # that is for the routes of `adapter_routes`
+    os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(False)  # that is for the routes of `add_adapter_routes`
     os.environ.pop("VLLM_API_KEY", None)  # one key, the guard's
     os.environ["VLLM_MAX_IMAGE_PIXELS"] = str(MAX_PIXELS)
+    config, reads_calls = settings.serve, bool(settings.parsers.tool_calls)
     build_app, _, make_arg_parser = _import_server()
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     arguments = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", model])
-    arguments.served_model_name = [settings.served_name]
-    arguments.enable_auto_tool_choice = bool(settings.parsers.tool_calls)
+    arguments.served_model_name = [config.served_name]
+    arguments.enable_auto_tool_choice = reads_calls
     arguments.tool_call_parser = settings.parsers.tool_calls or None
     arguments.structured_outputs_config.reasoning_parser = settings.parsers.reasoning
     arguments.allowed_origins = []  # no web page reads an answer
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
-    add_mcp_route(app)
-    if settings.adapter_dirs:
-        base = read_base_model(model, name=settings.engine.model)
-        fingerprint = read_fingerprint(Path(settings.index_dir)) if settings.index_dir else ""
-        own, max_rank = settings.agent.agent, settings.max_lora_rank
-        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, own, max_rank, fingerprint)
-        add_adapter_routes(app, folders, loader)
+    if config.adapter_dirs:
+        add_adapter_routes(app, open_adapter_folders(settings, model), call_registry)
 
     def has_died() -> bool:
         return app.state.engine_client.errored
 
-    reads_calls = bool(settings.parsers.tool_calls)
-    rules = Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs), reads_calls=reads_calls)
+    limits = Limits(config, settings.allows_prompt_logprobs)
+    rules = Rules(settings.key, limits, loads_adapters=bool(config.adapter_dirs), reads_calls=reads_calls)
     max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs
-    admission = Admission(max_ongoing, settings.max_queued_requests, settings.max_wait_s)
-    return Guard(app, rules, adapters.use, has_died, admission)
+    return Guard(app, rules, adapters.use, has_died, Admission(max_ongoing, config.max_queued_requests, config.max_wait_s))
 
 
 def _import_server() -> tuple[Any, Any, Any]:

@@ -95,21 +95,12 @@ def read_template(model_dir: str) -> tuple[str, bool]:
 
 
 def _check_names(config: ServeConfig) -> None:
-    for option, name, list_known in (
-        ("tool_call_parser", config.tool_call_parser, _list_tool_call_parsers),
-        ("reasoning_parser", config.reasoning_parser, _list_reasoning_parsers),
-    ):
-        if name not in ("", AUTO) and name not in list_known():
-            raise ServeError(f"serve.{option} {name!r}: vLLM has no such parser. It has {', '.join(sorted(list_known()))}.")
+    for option, name in (("tool_call_parser", config.tool_call_parser), ("reasoning_parser", config.reasoning_parser)):
+        if name in ("", AUTO):
+            continue
+        from vllm.reasoning import ReasoningParserManager
+        from vllm.tool_parsers import ToolParserManager
 
-
-def _list_tool_call_parsers() -> list[str]:
-    from vllm.tool_parsers import ToolParserManager
-
-    return ToolParserManager.list_registered()
-
-
-def _list_reasoning_parsers() -> list[str]:
-    from vllm.reasoning import ReasoningParserManager
-
-    return ReasoningParserManager.list_registered()
+        known = (ToolParserManager if option == "tool_call_parser" else ReasoningParserManager).list_registered()
+        if name not in known:
+            raise ServeError(f"serve.{option} {name!r}: vLLM has no such parser. It has {', '.join(sorted(known))}.")

@@ -13,11 +13,12 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, DeploymentActorConfig
 from ray.serve.schema import LoggingConfig
 
-from drag_ray.serve.access.admission import REQUESTS_PER_SEQUENCE
 from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
-from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, EngineAdapters, build_table
+from drag_ray.serve.adapters.engine_adapters import AdapterTable, EngineAdapters, build_table
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.openai_app import AppSettings, build_openai_app
+from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE
+from drag_ray.serve.openai_app import build_openai_app
+from drag_ray.serve.settings import AppSettings
 
 _logger = logging.getLogger(__name__)
 
@@ -58,13 +59,13 @@ class OpenAIDeployment:
 
     def __init__(self, settings: AppSettings) -> None:
         self._settings = settings
-        self._adapters = EngineAdapters(settings.served_name)
+        self._adapters = EngineAdapters(settings.serve.served_name)
         self._engine: Any = None
 
     async def __serve_build_asgi_app__(self) -> Any:
         """Called by Ray Serve once the replica is there; the engine starts here, in the replica's event loop."""
         with keep_targets(logging.getLogger("ray.serve")):
-            asgi_app, self._engine = await build_openai_app(self._settings, self._adapters, _RemoteRegistry(), _count_replicas)
+            asgi_app, self._engine = await build_openai_app(self._settings, self._adapters, _call_registry, _count_replicas)
         return asgi_app
 
     async def check_health(self) -> None:
@@ -80,21 +81,9 @@ class OpenAIDeployment:
         except (RayError, ValueError) as error:  # Ray Serve is about to start the registry anew
             _logger.warning("the list of adapters cannot be had at this moment: %s", error)
 
-    async def get_table(self) -> AdapterTable:
-        """The adapters of this engine."""
-        return self._adapters.table
-
-    async def load(self, adapter: Adapter) -> None:
-        """As `EngineAdapters.load`."""
-        await self._adapters.load(adapter)
-
-    async def hold(self, table: AdapterTable) -> None:
-        """As `EngineAdapters.hold`."""
-        await self._adapters.hold(table)
-
-    async def wait_until_removed(self, number: int) -> None:
-        """As `EngineAdapters.wait_until_removed`."""
-        await self._adapters.wait_until_removed(number)
+    async def call_adapters(self, method: str, *arguments: Any) -> Any:
+        """Call a method of this engine's `EngineAdapters`."""
+        return await getattr(self._adapters, method)(*arguments)
 
     def __del__(self) -> None:
         if self._engine is not None:
@@ -105,14 +94,6 @@ class OpenAIDeployment:
 class _RegistryActor(AdapterRegistry):
     def __init__(self, table: AdapterTable, places: int | None) -> None:
         super().__init__(table, places, _call_replicas)
-
-
-class _RemoteRegistry:
-    async def load(self, name: str, path: str, replaces: bool) -> None:
-        await _call_registry("load", name, path, replaces)
-
-    async def unload(self, name: str) -> None:
-        await _call_registry("unload", name)
 
 
 def _count_replicas() -> int:
@@ -130,18 +111,18 @@ async def _call_registry(method: str, *arguments: Any) -> Any:
 async def _call_replicas(method: str, *arguments: Any) -> list[Any]:
     handle = serve.get_deployment_handle(_DEPLOYMENT_NAME, APP_NAME)
     try:
-        return await handle.broadcast(method, *arguments).results_async()
+        return await handle.broadcast("call_adapters", method, *arguments).results_async()
     except RayTaskError as error:
         raise error.cause from None
 
 
-def build_application(settings: AppSettings, config: ServeConfig, use_gpu: bool) -> serve.Application:
+def build_application(settings: AppSettings, use_gpu: bool) -> serve.Application:
     """The endpoint's application, for `serve.run`."""
-    engine = settings.engine
+    config, engine = settings.serve, settings.engine
     registry = DeploymentActorConfig(
         name=_REGISTRY_NAME,
         actor_class=_RegistryActor,
-        init_args=(build_table(settings.adapters), None if use_gpu else settings.adapter_places),
+        init_args=(build_table(settings.adapters), None if use_gpu else config.adapter_places),
         actor_options={"num_cpus": 0},
     )
     deployment = OpenAIDeployment.options(
@@ -155,7 +136,7 @@ def build_application(settings: AppSettings, config: ServeConfig, use_gpu: bool)
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
         graceful_shutdown_timeout_s=config.drain_timeout_s,
     )
-    return deployment.bind(replace(settings, limits=replace(settings.limits, allows_prompt_logprobs=use_gpu)))
+    return deployment.bind(replace(settings, allows_prompt_logprobs=use_gpu))
 
 
 def _build_scaling(config: ServeConfig, max_num_seqs: int) -> dict[str, Any]:

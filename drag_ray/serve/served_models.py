@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord, read_record
-from drag_ray.serve.access.limits import refuse_unknown_model
 from drag_ray.serve.adapters.engine_adapters import UseModel
+from drag_ray.serve.ingress.limits import refuse_unknown_model
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class ServedModels:
         self._own = own
         self._use_model = use_model
         self._read: dict[str, ServedModel] = {}
-        self._base = ServedModel(base_name, None, _weigh(own, question_weights.get(base_name)))
-        for name in adapters:
+        for name in (base_name, *adapters):
             model = self.choose(name)
-            self._read[name] = replace(model, record=_weigh(model.record, question_weights.get(name)))
+            if name in question_weights:
+                self._read[name] = replace(model, record=model.record.weigh(question_weights[name]))
 
     @contextmanager
     def use(self, name: str) -> Generator[ServedModel]:
@@ -79,18 +79,12 @@ class ServedModels:
             RefusalError: none is served by this name.
         """
         name = name or self._default_name
-        if name == self._base_name:
-            return self._base
         adapter = self._adapters.get(name)
-        if adapter is None:
+        if adapter is None and name != self._base_name:
             raise refuse_unknown_model(name, (self._base_name, *self._adapters))
         known = self._read.get(name)
         # Another adapter may have been loaded by the same name; who takes a folder away does not change how its adapter is asked.
         if known is None or known.adapter is not adapter:
-            record = read_record(Path(adapter.lora_path), self._own.agent)
+            record = read_record(Path(adapter.lora_path), self._own.agent) if adapter else None
             known = self._read[name] = ServedModel(name, adapter, record or self._own)
         return known
-
-
-def _weigh(record: AgentRecord, question_weight: float | None) -> AgentRecord:
-    return record if question_weight is None else record.weigh(question_weight)

@@ -30,7 +30,7 @@ LINES = {
     "recipes": 1_350,
     "rollout": 3_250,
     "search": 2_750,
-    "serve": 4_350,
+    "serve": 4_220,
     "stage_runs": 800,
     "storage": 1_000,
     "tools": 2_700,

@@ -41,7 +41,8 @@ from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.serve.openai_app import AppSettings, build_serving_args
+from drag_ray.serve.openai_app import build_serving_args
+from drag_ray.serve.settings import AppSettings
 from drag_ray.storage import artifacts
 from drag_ray.types import Page, Trajectory
 

@@ -21,10 +21,11 @@ from starlette.testclient import TestClient
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.serve.access.guard import Guard
-from drag_ray.serve.access.key import hash_key
 from drag_ray.serve.adapters.engine_adapters import EngineAdapters
-from drag_ray.serve.openai_app import AppSettings, build_guarded_app, build_serving_args
+from drag_ray.serve.ingress.guard import Guard
+from drag_ray.serve.ingress.key import hash_key
+from drag_ray.serve.openai_app import build_guarded_app, build_serving_args
+from drag_ray.serve.settings import AppSettings
 
 KEY = "a-key-for-this-test-alone"
 OPEN = {("GET", "/health")}
@@ -70,12 +71,8 @@ CLOSED = {
 NEVER_BUILT = [("GET", path) for path in ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")]
 
 
-class _NoLoader:
-    async def load(self, name: str, path: str, replaces: bool) -> None:
-        raise AssertionError("nothing is to be loaded")
-
-    async def unload(self, name: str) -> None:
-        raise AssertionError("nothing is to be unloaded")
+async def call_no_registry(method: str, *arguments: Any) -> None:
+    raise AssertionError("nothing is to be loaded")
 
 
 def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[str, ...] = ()) -> AppSettings:
@@ -85,8 +82,8 @@ def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[st
 
 def build(**options: Any) -> Guard:
     settings = make_settings(**options)
-    adapters = EngineAdapters(settings.served_name)
-    return build_guarded_app(settings, str(embedded_model_dir()), ("generate",), adapters, _NoLoader())
+    adapters = EngineAdapters(settings.serve.served_name)
+    return build_guarded_app(settings, str(embedded_model_dir()), ("generate",), adapters, call_no_registry)
 
 
 def list_routes(app: Any) -> set[tuple[str, str]]:

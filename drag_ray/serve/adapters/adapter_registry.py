@@ -2,25 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
-from drag_ray.serve.access.limits import RefusalError
 from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable
+from drag_ray.serve.ingress.limits import RefusalError
 
 Broadcast = Callable[..., Awaitable[list[Any]]]
-"""Calls the method of this name, with these arguments, of every engine's replica; raises what one of them raises."""
-
-
-class AdapterLoader(Protocol):
-    """Loads and unloads an endpoint's adapters, from wherever a request for that arrives."""
-
-    async def load(self, name: str, path: str, replaces: bool) -> None:
-        """Load an adapter into all engines."""
-        ...
-
-    async def unload(self, name: str) -> None:
-        """Unload an adapter from all engines."""
-        ...
+"""Calls the method of this name, with these arguments, of every engine's `EngineAdapters`; raises what one of them raises."""
+CallRegistry = Callable[..., Awaitable[Any]]
+"""Calls the method of this name, with these arguments, of the endpoint's `AdapterRegistry`, from wherever a request arrives."""
 
 
 class AdapterRegistry:
@@ -29,7 +19,7 @@ class AdapterRegistry:
     Args:
         table: that the endpoint starts with.
         places: adapters that an engine can hold at once; None for any number.
-        broadcast: reaches the engines, which have `get_table`, `load`, `hold` and `wait_until_removed`.
+        broadcast: reaches the engines.
     """
 
     def __init__(self, table: AdapterTable, places: int | None, broadcast: Broadcast) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.access.limits import RefusalError, refuse_unknown_model
+from drag_ray.serve.ingress.limits import RefusalError, refuse_unknown_model
 
 _logger = logging.getLogger(__name__)
 
@@ -198,6 +198,10 @@ class EngineAdapters:
             named = {adapter.number for adapter in table.adapters} | set(self._removals)
             for number in [number for number in self._loaded if number not in named and number <= table.version]:
                 self._removals[number] = asyncio.create_task(self._remove(number))
+
+    async def get_table(self) -> AdapterTable:
+        """The table of the adapters that the engine has."""
+        return self.table
 
     async def wait_until_removed(self, number: int) -> None:
         """Return once the engine no longer has an adapter that was given up."""

@@ -19,10 +19,10 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drag_ray.serve.access.admission import WAITED_HEADER
-from drag_ray.serve.access.guard import HEALTH_PATH, build_answer
-from drag_ray.serve.access.key import is_loopback
-from drag_ray.serve.access.limits import ENGINE_HAS_DIED, RefusalError
+from drag_ray.serve.ingress.guard import HEALTH_PATH, build_answer
+from drag_ray.serve.ingress.key import is_loopback
+from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, RefusalError
+from drag_ray.serve.ingress.queues import WAITED_HEADER
 from drag_ray.serve.ingress.relay import LostEngineError, Relay
 
 _logger = logging.getLogger(__name__)

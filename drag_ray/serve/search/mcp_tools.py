@@ -1,4 +1,4 @@
-"""The search service as tools of the Model Context Protocol, over streamable HTTP at /mcp.
+"""The search service as tools of the Model Context Protocol, over streamable HTTP at /mcp, or standard input and output.
 
 No session is kept: each request stands for itself, so that any replica can answer it, and an endpoint that starts anew loses
 nothing. Clients may leave out what they have no wish about, or say null.
@@ -10,25 +10,40 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Annotated, Any, ParamSpec, TypeVar
 
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import ToolAnnotations
-from pydantic import BaseModel, Field, ValidationError
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, ToolAnnotations
+from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from drag_ray import __version__
-from drag_ray.serve.access.guard import MCP_PATHS, replay
-from drag_ray.serve.access.limits import RefusalError, parse_body
-from drag_ray.serve.requests import MAX_TOP_K, AskRequest, SearchRequest, describe_problems
-from drag_ray.serve.search.answers import Answer, AskAnswer, PageAnswer, SearchAnswer
-from drag_ray.serve.search.search_routes import require_service
+from drag_ray.engine.endpoints.bounded_client import BoundedClient
+from drag_ray.serve.client import EndpointClient
+from drag_ray.serve.ingress.guard import MCP_PATHS, replay
+from drag_ray.serve.ingress.limits import RefusalError, parse_body
+from drag_ray.serve.search.messages import (
+    MAX_TOP_K,
+    Answer,
+    AskAnswer,
+    AskRequest,
+    PageAnswer,
+    SearchAnswer,
+    SearchRequest,
+    read_request,
+)
 from drag_ray.serve.search.search_service import SearchService
 
-MCP_PATH = MCP_PATHS[0]
+_PATH = MCP_PATHS[0]
+_MAX_BYTES = 64 * 2**20
+_TIMEOUT_S = 600.0
 _INSTRUCTIONS = (
     "Search a private collection of documents. `search` takes a question in plain words and returns the best pages with part of "
     "their text, `read_page` the whole text of a page, `ask` lets an agent search and answer with the pages that say so."
@@ -39,18 +54,22 @@ _TopK = Annotated[int | None, Field(description=f"pages to return, 1 to {MAX_TOP
 _File = Annotated[str, Field(description="file of a page, as `search` names it")]
 _PageNumber = Annotated[int, Field(description="number of the page, counted from 1")]
 
-RequestT = TypeVar("RequestT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 Arguments = ParamSpec("Arguments")
 
 
-def add_mcp_route(app: Any) -> None:
-    """Add /mcp to a Starlette application whose state has the search service; it answers during the application's lifespan."""
-    server = build_mcp_server(lambda: require_service(app))
+def add_mcp_route(app: Any, find_service: Callable[[], SearchService]) -> None:
+    """Add /mcp to a Starlette application; it answers during the application's lifespan.
+
+    Args:
+        app: the application.
+        find_service: gives the search service, or raises a RefusalError where there is none.
+    """
+    server = _build_server(find_service)
     # What is answered by what name is the guard's to say.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     mounted = server.streamable_http_app(
-        streamable_http_path=MCP_PATH, json_response=True, stateless_http=True, transport_security=security
+        streamable_http_path=_PATH, json_response=True, stateless_http=True, transport_security=security
     )
     # Without sessions there is no stream to listen to and none to end, so POST is all.
     [transport] = [route.endpoint for route in mounted.routes if isinstance(route, Route)]
@@ -91,17 +110,13 @@ def _list_given(values: Any) -> Any:
     return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
 
 
-def build_mcp_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
-    """The tools of a search service.
-
-    Args:
-        find_service: gives the service, or raises a RefusalError where there is none.
-    """
+def _build_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
+    """The tools of a search service."""
     server: MCPServer[Any] = MCPServer("drag_ray", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
 
     async def search(question: _Question, top_k: _TopK = None, model: _Model = "") -> SearchAnswer:
         """Find the pages of the collection that answer a question, best first."""
-        request = _build_request(SearchRequest, question=question, top_k=top_k, model=model)
+        request = read_request(SearchRequest, {"question": question, "top_k": top_k, "model": model})
         return await find_service().search(request)
 
     async def read_page(file: _File, page_number: _PageNumber) -> PageAnswer:
@@ -110,7 +125,7 @@ def build_mcp_server(find_service: Callable[[], SearchService]) -> MCPServer[Any
 
     async def ask(question: _Question, model: _Model = "") -> AskAnswer:
         """Let an agent search the collection and answer a question, with the pages that it cites."""
-        request = _build_request(AskRequest, question=question, model=model)
+        request = read_request(AskRequest, {"question": question, "model": model})
         *_, answer = [answer async for answer in find_service().ask(request)]
         assert isinstance(answer, AskAnswer)
         return answer
@@ -119,13 +134,6 @@ def build_mcp_server(find_service: Callable[[], SearchService]) -> MCPServer[Any
     for tool in tools:
         server.add_tool(_refusing(tool), annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     return server
-
-
-def _build_request(request_type: type[RequestT], **fields: Any) -> RequestT:
-    try:
-        return request_type(**fields)
-    except ValidationError as error:
-        raise RefusalError(400, describe_problems(error)) from None
 
 
 def _refusing(tool: Callable[Arguments, Awaitable[AnswerT]]) -> Callable[Arguments, Awaitable[AnswerT]]:
@@ -139,3 +147,32 @@ def _refusing(tool: Callable[Arguments, Awaitable[AnswerT]]) -> Callable[Argumen
             raise ToolError(str(refusal)) from refusal
 
     return call
+
+
+async def run_bridge(endpoint: EndpointClient) -> None:
+    """Pass what comes from standard input on to an endpoint, and what it answers to standard output, until the input ends.
+
+    Raises:
+        ServeError: no endpoint answers, or it does not take the key.
+    """
+    endpoint.check()
+    # A proxy of the environment could not reach the loopback address, and would see the key.
+    http = BoundedClient(_MAX_BYTES, _TIMEOUT_S, headers=endpoint.headers, trust_env=False)
+    async with http, Client(streamable_http_client(endpoint.url + _PATH, http_client=http)) as client:
+        server = _build_passing_server(client)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _build_passing_server(client: Client) -> Server[Any]:
+    """A server that has the tools of the one that the client is connected to."""
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        return await client.list_tools()
+
+    async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
+        return await client.call_tool(params.name, params.arguments)
+
+    return Server(
+        "drag_ray", version=__version__, instructions=client.instructions, on_list_tools=list_tools, on_call_tool=call_tool
+    )

@@ -13,7 +13,7 @@ from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import PageRanker, QuestionRanker
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.limits import RefusalError
+from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.types import Hit, Hits, Page
 
 _logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
@@ -22,10 +21,18 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.limits import ENGINE_HAS_DIED, Limits, RefusalError
-from drag_ray.serve.request_images import EndpointImages, RequestImages
-from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
-from drag_ray.serve.search.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
+from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.search.messages import (
+    AskAnswer,
+    AskRequest,
+    Describer,
+    PageAnswer,
+    QuestionRequest,
+    SearchAnswer,
+    SearchRequest,
+    TurnAnswer,
+)
+from drag_ray.serve.search.request_images import EndpointImages, RequestImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
 from drag_ray.types import ActionKind, Evidence, Hit, Question, StopReason, Trajectory, Turn
@@ -94,9 +101,8 @@ class SearchService:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
                 hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
-            describer = Describer(self._searcher, agent, request.question)
-            describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
-            answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
+            describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth or order_depth))
+            answer = await asyncio.to_thread(describer.describe_search, trajectory, hits[:top_k])
             counts["request_pages"] += len(answer.pages)
         return answer
 
@@ -139,7 +145,7 @@ class SearchService:
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
             if rerank_depth:
                 index = self._retrieval.order_by_question(index, request.question, rerank_depth)
-            describer = Describer(self._searcher, agent, request.question)
+            describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth))
             taken: asyncio.Queue[tuple[Turn, tuple[ShownImage, ...]] | None] = asyncio.Queue()
             rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations, images)
 
@@ -156,8 +162,7 @@ class SearchService:
                     _count_turn(counts, noted[0])
                     counts["request_pages"] += len(turns[-1].pages)
                     yield turns[-1]
-                describe = partial(describer.describe_answer, retrieval=retrieval, reranked=bool(rerank_depth))
-                yield await asyncio.to_thread(describe, _refuse_failed(await running), turns)
+                yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
             finally:
                 running.cancel()
 
@@ -202,7 +207,7 @@ class SearchService:
         self._limits.check_question(request.question)
         with self._models.use(request.model) as model:
             agent = model.record.agent
-            changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.max_tokens)}
+            changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.config.max_tokens)}
             if request.question_weight is not None:
                 changes["question_weight"] = request.question_weight
             yield model, agent.model_copy(update=changes)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.access.limits import RefusalError
 from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
 from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, EngineAdapters, build_table
+from drag_ray.serve.ingress.limits import RefusalError
 
 
 class FakeEngine:
@@ -52,8 +52,6 @@ class Replica:
 
 def make_registry(replicas: Sequence[Replica], places: int | None = None) -> AdapterRegistry:
     async def broadcast(method: str, *arguments: Any) -> list[Any]:
-        if method == "get_table":
-            return [replica.adapters.table for replica in replicas]
         return await asyncio.gather(*(getattr(replica.adapters, method)(*arguments) for replica in replicas))
 
     return AdapterRegistry(build_table({}), places, broadcast)

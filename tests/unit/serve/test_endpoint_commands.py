@@ -14,7 +14,7 @@ from web_servers import serve as listen
 
 from drag_ray.cli.main import main
 from drag_ray.serve import client
-from drag_ray.serve.access.key import KEY_VARIABLE
+from drag_ray.serve.ingress.key import KEY_VARIABLE
 
 KEY = "a-key-for-this-test-alone"
 QUESTION = "How fast may the rotor turn?"

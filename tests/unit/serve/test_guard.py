@@ -13,13 +13,14 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from drag_ray.serve.access import guard
-from drag_ray.serve.access.guard import GENERATING_ROUTES, Guard, Rules
-from drag_ray.serve.access.key import hash_key
-from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress import guard
+from drag_ray.serve.ingress.guard import GENERATING_ROUTES, Guard, Rules
+from drag_ray.serve.ingress.key import hash_key
+from drag_ray.serve.ingress.limits import Limits
 
 KEY = "a-key-for-this-test-alone"
-LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
+LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40))
 CHAT = "/v1/chat/completions"
 GIVEN_KEY = {"Authorization": f"Bearer {KEY}"}
 
@@ -29,8 +30,10 @@ async def answer_everything(scope: Scope, receive: Receive, send: Send) -> None:
     await JSONResponse({"path": scope["path"], "body": body.decode()})(scope, receive, send)
 
 
-def make_client(key: str = "", client: str = "127.0.0.1", host: str = "localhost:8000") -> TestClient:
-    guard = Guard(answer_everything, Rules(hash_key(key) if key else None, LIMITS))
+def make_client(
+    key: str = "", client: str = "127.0.0.1", host: str = "localhost:8000", app: Any = answer_everything, **options: Any
+) -> TestClient:
+    guard = Guard(app, Rules(hash_key(key) if key else None, LIMITS), **options)
     return TestClient(guard, base_url=f"http://{host}", client=(client, 1234), follow_redirects=False)
 
 
@@ -218,8 +221,7 @@ def test_a_request_uses_its_model_until_its_answer_is_over() -> None:
 
         await StreamingResponse(parts())(scope, receive, send)
 
-    client = TestClient(Guard(stream, Rules(None, LIMITS), use_model), base_url="http://localhost", client=("127.0.0.1", 1))
-    client.post(CHAT, json={"model": "tuned"})
+    make_client(app=stream, use_model=use_model).post(CHAT, json={"model": "tuned"})
     assert events == ["begin tuned", "part 0", "part 1", "end tuned"]
 
 
@@ -256,8 +258,7 @@ def test_an_engine_that_has_died_is_told_with_the_seconds_to_wait(die: Any, capl
         num_answered += 1
         await die(scope, receive, send)
 
-    guard = Guard(answer, Rules(None, LIMITS), has_died=has_died)
-    client = TestClient(guard, base_url="http://localhost", client=("::1", 1))
+    client = make_client(app=answer, has_died=has_died)
     for _ in range(2):  # a request that it answered when it died, and one that comes later
         refused = client.post(CHAT, content="{}")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
@@ -266,18 +267,11 @@ def test_an_engine_that_has_died_is_told_with_the_seconds_to_wait(die: Any, capl
     assert [record.getMessage()[:19] for record in caplog.records] == ["the engine has died"]
 
 
-def test_a_failure_of_an_engine_that_lives_is_left_as_it_is() -> None:
-    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
-        await JSONResponse({"error": "mine"}, 500)(scope, receive, send)
-
-    client = TestClient(Guard(fail, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
-    assert (client.post(CHAT, content="{}").status_code, client.post(CHAT, content="{}").json()) == (500, {"error": "mine"})
-
-
-def test_an_exception_of_an_application_whose_engine_lives_is_raised() -> None:
-    client = TestClient(Guard(die_with_an_exception, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
+def test_what_fails_while_the_engine_lives_is_left_as_it_is() -> None:
+    answer = make_client(app=die_with_an_answer).post(CHAT, content="{}")
+    assert (answer.status_code, answer.json()) == (500, {"error": "EngineDeadError"})
     with pytest.raises(RuntimeError, match="EngineDeadError"):
-        client.post(CHAT, content="{}")
+        make_client(app=die_with_an_exception).post(CHAT, content="{}")
 
 
 @pytest.mark.parametrize("model", [None, 5, ["a"]])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.access.key import KEY_VARIABLE, hash_key, is_loopback, read_key
 from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.key import KEY_VARIABLE, hash_key, is_loopback, read_key
 
 KEY = "a-key-for-this-test-alone"
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from drag_ray.serve.access.limits import Limits, RefusalError, parse_body
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.limits import Limits, RefusalError, parse_body
 
-LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
+LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
 def test_forms_of_replies_are_refused_where_clients_may_give_none(body: dict[str, Any], name: str) -> None:
     LIMITS.check_generation(body)
     with pytest.raises(RefusalError, match=rf"{name}: the endpoint takes no form .*serve\.grammars"):
-        replace(LIMITS, allows_grammars=False).check_generation(body)
+        Limits(ServeConfig(grammars=False)).check_generation(body)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_forms_of_replies_are_refused_where_clients_may_give_none(body: dict[str
     ],
 )
 def test_any_text_and_any_json_are_no_form_of_a_client(body: dict[str, Any]) -> None:
-    replace(LIMITS, allows_grammars=False).check_generation(body)
+    Limits(ServeConfig(grammars=False)).check_generation(body)
 
 
 @pytest.mark.parametrize(

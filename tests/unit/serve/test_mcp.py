@@ -18,7 +18,7 @@ from drag_ray.cli.main import main
 from drag_ray.engine.generate import Request
 from drag_ray.errors import RolloutError
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.key import KEY_VARIABLE
+from drag_ray.serve.ingress.key import KEY_VARIABLE
 from drag_ray.tools.calls import CallLimits
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.registry import load_toolset

@@ -20,7 +20,7 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.errors import DataError, ToolError
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.request_images import EndpointImages
+from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.types import Page
 
 AGENT = AgentConfig(query_mode="rewrite", protocol="tools", tools=("search", "view_page", "crop"), max_iterations=4)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +20,8 @@ from drag_ray.engine.generate import Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.access.limits import ENGINE_HAS_DIED, RefusalError
-from drag_ray.serve.requests import AskRequest
+from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.search.messages import AskRequest
 
 QUESTION = "How fast may the rotor turn?"
 
@@ -104,7 +103,7 @@ def test_a_field_that_is_gone_names_its_successor(serve: Serve) -> None:
 
 
 def test_a_reply_that_does_not_end_is_given_up(searcher: Searcher, tmp_path: Path) -> None:
-    limits = replace(LIMITS, max_reply_s=0.05)
+    limits = Limits(LIMITS.config.model_copy(update={"max_reply_s": 0.05}))
     served = Served(searcher, tmp_path, lambda _: "<search>rotor</search>", limits=limits, delay_s=30)
     started = time.monotonic()
     for path in ("/v1/search", "/v1/ask"):

@@ -14,7 +14,7 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.request_images import EndpointImages
+from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.types import Page
 
 QUESTION = "How fast may the rotor turn?"

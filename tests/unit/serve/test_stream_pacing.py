@@ -8,8 +8,9 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Send
 
-from drag_ray.serve.access.guard import Guard, Rules
-from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.guard import Guard, Rules
+from drag_ray.serve.ingress.limits import Limits
 from drag_ray.serve.ingress.stream_pacing import STREAMED, EventSize, StreamPacing, _Stream  # pyright: ignore[reportPrivateUsage]
 
 EVENTS = [f"data: {number}\n\n".encode() for number in range(40)]
@@ -51,6 +52,17 @@ async def write(send: Send, events: list[bytes], wait: Callable[[], Awaitable[ob
 
 async def end(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def stream(wait: Callable[[], Awaitable[object]], events: list[bytes] = EVENTS) -> Callable[[Send], Awaitable[object]]:
+    """An answer of these events, with a wait after each."""
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, events, wait)
+        await end(send)
+
+    return answer
 
 
 async def breathe() -> None:
@@ -98,27 +110,15 @@ async def test_the_first_events_go_at_once_and_with_them_those_of_the_same_breat
 
 async def test_events_wait_for_their_turn_and_the_last_ones_take_them_along() -> None:
     client = Client()
-
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, breathe)
-        await end(send)
-
     async with asyncio.timeout(5):
-        await make(answer, num_replicas=LONG)(client)
+        await make(stream(breathe), num_replicas=LONG)(client)
     assert client.bodies == [EVENTS[0], b"".join(EVENTS[1:])]
     assert [message.get("more_body") for message in client.messages] == [None, True, False]
 
 
 async def test_many_streams_send_fewer_messages_and_each_its_own_events_in_their_order() -> None:
     num_streams = 60
-
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, lambda: asyncio.sleep(0.002))
-        await end(send)
-
-    clients, request = [Client() for _ in range(num_streams)], make(answer, num_replicas=10)
+    clients, request = [Client() for _ in range(num_streams)], make(stream(lambda: asyncio.sleep(0.002)), num_replicas=10)
     await asyncio.gather(*(request(client) for client in clients))
     assert all(b"".join(client.bodies) == b"".join(EVENTS) for client in clients)
     assert sum(len(client.bodies) for client in clients) < num_streams * len(EVENTS) / 3
@@ -126,12 +126,7 @@ async def test_many_streams_send_fewer_messages_and_each_its_own_events_in_their
 
 @pytest.mark.seconds
 async def test_a_stream_that_is_over_counts_no_longer() -> None:
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS[:3], lambda: asyncio.sleep(0.01))
-        await end(send)
-
-    request = make(answer, num_replicas=2)
+    request = make(stream(lambda: asyncio.sleep(0.01), EVENTS[:3]), num_replicas=2)
     for _ in range(20):  # were they counted on, the interval of the last would be 40 ms
         await request(Client())
     client = Client()
@@ -142,13 +137,7 @@ async def test_a_stream_that_is_over_counts_no_longer() -> None:
 @pytest.mark.parametrize("takes", [lambda: asyncio.sleep(0), lambda: asyncio.sleep(0.003)])
 async def test_nothing_is_lost_or_turned_round_where_sending_takes_time(takes: Callable[[], Awaitable[object]]) -> None:
     client = Client(takes)
-
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, lambda: asyncio.sleep(0.001))
-        await end(send)
-
-    await make(answer)(client)
+    await make(stream(lambda: asyncio.sleep(0.001)))(client)
     assert b"".join(client.bodies) == b"".join(EVENTS)
     assert [message["more_body"] for message in client.messages[1:]] == [True] * (len(client.messages) - 2) + [False]
 
@@ -168,12 +157,8 @@ async def test_an_error_in_mid_stream_comes_after_the_events_before_it() -> None
 
 
 async def test_a_client_that_has_gone_ends_the_answer() -> None:
-    async def answer(send: Send) -> None:
-        await start(send)
-        await write(send, EVENTS, lambda: asyncio.sleep(60))
-
     client = Client()
-    task = asyncio.ensure_future(make(answer)(client))
+    task = asyncio.ensure_future(make(stream(lambda: asyncio.sleep(60)))(client))
     await breathe()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -287,7 +272,7 @@ async def test_the_guard_says_whether_an_answer_is_to_be_a_stream(body: dict[str
         await start(send)
         await end(send)
 
-    guard = Guard(app, Rules(None, Limits(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9)))
+    guard = Guard(app, Rules(None, Limits(ServeConfig(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9))))
     transport = httpx2.ASGITransport(guard, client=("127.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.post("/v1/chat/completions", json={"model": "base", **body})

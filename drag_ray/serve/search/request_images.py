@@ -2,7 +2,6 @@
 
 import io
 import threading
-from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +31,7 @@ class EndpointImages:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._returned: dict[str, bytes] = {}
-        self._holders: Counter[str] = Counter()
-        self._num_bytes = 0
+        self._requests: dict[RequestImages, set[str]] = {}
 
     def open(self, key: str) -> "Image":
         """An image, decoded.
@@ -52,34 +50,31 @@ class EndpointImages:
 
     @contextmanager
     def begin(self) -> Generator["RequestImages"]:
-        """The images of a request; what its tools have returned is forgotten at its end."""
-        images = RequestImages(self)
+        """The images of a request; what its tools have returned is forgotten at its end, unless another one has it, too."""
+        request = RequestImages(self)
+        with self._lock:
+            self._requests[request] = set()
         try:
-            yield images
+            yield request
         finally:
-            images.close()
+            with self._lock:
+                keys = self._requests.pop(request)
+                for key in keys.difference(*self._requests.values()):
+                    del self._returned[key]
 
-    def hold(self, key: str, data: bytes) -> None:
-        """Keep an image until it is released as often as it is held.
+    def hold(self, request: "RequestImages", key: str, data: bytes) -> None:
+        """Keep an image as long as a request lasts.
 
         Raises:
-            ToolError: there is no room for it.
+            ToolError: there is no room for it, or the request is over, whose tools may still run.
         """
         with self._lock:
-            if key not in self._returned:
-                if self._num_bytes + len(data) > self._max_bytes:
-                    raise ToolError("the endpoint has no room for another image at this moment")
-                self._returned[key] = data
-                self._num_bytes += len(data)
-            self._holders[key] += 1
-
-    def release(self, key: str) -> None:
-        """Forget an image that nobody holds any more."""
-        with self._lock:
-            self._holders[key] -= 1
-            if not self._holders[key]:
-                del self._holders[key]
-                self._num_bytes -= len(self._returned.pop(key))
+            if request not in self._requests:
+                raise ToolError("the request is over")
+            if key not in self._returned and sum(map(len, self._returned.values())) + len(data) > self._max_bytes:
+                raise ToolError("the endpoint has no room for another image at this moment")
+            self._returned[key] = data
+            self._requests[request].add(key)
 
 
 class RequestImages:
@@ -87,9 +82,6 @@ class RequestImages:
 
     def __init__(self, images: EndpointImages) -> None:
         self._images = images
-        self._lock = threading.Lock()
-        self._held: set[str] = set()
-        self._is_closed = False
 
     def open(self, key: str) -> "Image":
         """As `EndpointImages.open`."""
@@ -99,21 +91,8 @@ class RequestImages:
         """Keep an image (RGB or grey) as long as the request lasts, and return its key.
 
         Raises:
-            ToolError: there is no room for it, or the request is over, whose tools may still run.
+            ToolError: as `EndpointImages.hold`.
         """
         key, data = encode(image)
-        with self._lock:
-            if self._is_closed:
-                raise ToolError("the request is over")
-            if key not in self._held:
-                self._images.hold(key, data)
-                self._held.add(key)
+        self._images.hold(self, key, data)
         return key
-
-    def close(self) -> None:
-        """Release what it holds."""
-        with self._lock:
-            self._is_closed = True
-            for key in self._held:
-                self._images.release(key)
-            self._held.clear()

@@ -1,16 +1,79 @@
-"""Requests on their way to the engine: made ready a few at a time, in the order in which they came.
+"""The queues before one engine: requests that wait for a place at it, and those on their way to it, made ready a few at a time.
 
 To read a request, to write its prompt and to split that into tokens takes a millisecond or two of one event loop. Many that come
 together would share it and be ready together, all of them when the last one is; clients whose replies have one length would then
-end together, and come together again, and a stream would wait for requests that came after it. In turns the first is with the
-engine while the last waits, nobody is later than the last was, and clients that came together drift apart.
+end together, and come together again, and a stream would wait for requests that came after it. In turns, in the order in which
+they came, the first is with the engine while the last waits, nobody is later than the last was, and clients that came together
+drift apart.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from drag_ray.serve.ingress.limits import RefusalError
+
+REQUESTS_PER_SEQUENCE = 4
+"""Requests that an engine is given for each reply that it writes at a time: it has to see some to choose what to do next."""
+WAITED_HEADER = "x-waited-s"
+"""Says of a refusal that the engine lives, and how long the request has waited for it."""
+_RETRY_AFTER_S = 2
+"""A place becomes free with every answer, but to refuse takes time from the engine."""
+_RETRY_AFTER_WAIT_S = 5
+
+
+class Admission:
+    """The queue before one engine, first come, first served. For one event loop.
+
+    Args:
+        max_ongoing: requests that the engine is given at once.
+        max_queued: requests that wait at most.
+        max_wait_s: seconds that one of them waits at most.
+    """
+
+    def __init__(self, max_ongoing: int, max_queued: int, max_wait_s: float) -> None:
+        self._places = asyncio.Semaphore(max_ongoing)
+        self._max_queued, self._max_wait_s = max_queued, max_wait_s
+        self._num_queued = 0
+
+    @asynccontextmanager
+    async def admit(self) -> AsyncGenerator[None]:
+        """Hold a place during an answer. Who hangs up while it waits gives up its place.
+
+        Raises:
+            RefusalError: too many wait, or it has waited too long.
+        """
+        await self._take_place()
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    async def _take_place(self) -> None:
+        if self._places.locked() and self._num_queued >= self._max_queued:
+            raise RefusalError(
+                429,
+                f"{self._num_queued} requests wait, as many as may (serve.max_queued_requests). "
+                "Ask again after the seconds of Retry-After.",
+                {"Retry-After": str(_RETRY_AFTER_S)},
+            )
+        self._num_queued += 1
+        try:
+            async with asyncio.timeout(self._max_wait_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise RefusalError(
+                503,
+                f"no engine was free for {self._max_wait_s:g} s (serve.max_wait_s). Ask again after the seconds of Retry-After.",
+                {"Retry-After": str(_RETRY_AFTER_WAIT_S), WAITED_HEADER: f"{self._max_wait_s:g}"},
+            ) from None
+        finally:
+            self._num_queued -= 1
+
 
 _NUM_AT_ONCE = 8
 """Enough for the event loop to be busy while others are in the thread that splits prompts into tokens."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from drag_ray.errors import BudgetError, ServeError
+from drag_ray.serve.config import ServeConfig
 from drag_ray.storage.json_text import parse_json
 
 ENGINE_HAS_DIED = "the engine has died; another one is starting. Ask again after the seconds of Retry-After."
@@ -61,16 +62,15 @@ def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request. The numbers are those of `ServeConfig`."""
+    """Limits of one request.
 
-    max_body_mib: float
-    max_tokens: int
-    max_sequences: int
-    max_question_chars: int
-    allows_grammars: bool = True
-    max_reply_s: float = 30
+    Attributes:
+        config: has the numbers.
+        allows_prompt_logprobs: whether a request may ask for them.
+    """
+
+    config: ServeConfig
     allows_prompt_logprobs: bool = True
-    """On a CPU they end vLLM's engine where requests to other adapters are in its batch."""
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse a request of so many bytes.
@@ -78,8 +78,8 @@ class Limits:
         Raises:
             RefusalError: it is too large.
         """
-        if num_bytes > self.max_body_mib * _MIB:
-            raise RefusalError(413, f"the request is larger than serve.max_body_mib, {self.max_body_mib:g} MiB.")
+        if num_bytes > self.config.max_body_mib * _MIB:
+            raise RefusalError(413, f"the request is larger than serve.max_body_mib, {self.config.max_body_mib:g} MiB.")
 
     def check_question(self, question: str) -> None:
         """Refuse a question of so many characters.
@@ -87,10 +87,10 @@ class Limits:
         Raises:
             RefusalError: it is too long.
         """
-        if len(question) > self.max_question_chars:
+        if len(question) > self.config.max_question_chars:
             raise RefusalError(
                 400,
-                f"the question has {len(question)} characters; the endpoint allows {self.max_question_chars} "
+                f"the question has {len(question)} characters; the endpoint allows {self.config.max_question_chars} "
                 "(serve.max_question_chars).",
             )
 
@@ -102,12 +102,12 @@ class Limits:
             BudgetError: it took longer. This ends the whole rollout.
         """
         try:
-            async with asyncio.timeout(self.max_reply_s):
+            async with asyncio.timeout(self.config.max_reply_s):
                 yield
         except TimeoutError:
             raise BudgetError(
-                f"a reply of the model took longer than serve.max_reply_s, {self.max_reply_s:g} s. Ask a shorter question, or "
-                "ask again when the endpoint has less to do."
+                f"a reply of the model took longer than serve.max_reply_s, {self.config.max_reply_s:g} s. Ask a shorter "
+                "question, or ask again when the endpoint has less to do."
             ) from None
 
     def check_values(self, body: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Limits:
             RefusalError: names what was asked for and the limit.
         """
         grammars = _list_grammars(body)
-        if grammars and not self.allows_grammars:
+        if grammars and not self.config.grammars:
             raise RefusalError(
                 400, f"{grammars[0]}: the endpoint takes no form of replies from clients but JSON (serve.grammars)."
             )
@@ -150,15 +150,15 @@ class Limits:
         _check_sizes(body, _TEXTS - set(grammars))
         for name in _REPLY_TOKENS:
             tokens = _read_count(body, name, default=0)
-            if tokens > self.max_tokens:
-                raise RefusalError(400, f"{name} is {tokens}; the endpoint allows {self.max_tokens} (serve.max_tokens).")
+            if tokens > self.config.max_tokens:
+                raise RefusalError(400, f"{name} is {tokens}; the endpoint allows {self.config.max_tokens} (serve.max_tokens).")
         replies = max(_read_count(body, name, default=1) for name in ("n", "best_of"))
         prompts = _count_prompts(body.get("prompt"))
-        if replies * prompts > self.max_sequences:
+        if replies * prompts > self.config.max_sequences:
             raise RefusalError(
                 400,
                 f"{replies} replies to each of {prompts} prompts were asked for; "
-                f"the endpoint allows {self.max_sequences} in all (serve.max_sequences).",
+                f"the endpoint allows {self.config.max_sequences} in all (serve.max_sequences).",
             )
         _check_tokens(body.get("prompt"))
 

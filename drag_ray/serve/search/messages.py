@@ -1,26 +1,92 @@
-"""Answers of the search routes."""
+"""Requests to the search routes, and their answers."""
 
 import base64
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.shown_images import ShownImage
+from drag_ray.engine.sampling import PresetName
 from drag_ray.search.config import RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
+from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.tools.images.rollout_images import ImageSource
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+MAX_TOP_K = 100
+_MAX_PROBLEMS = 10
 _PICTURE_EDGE = 640
 """pixels of the longer edge of an image that is sent"""
 _PICTURE_QUALITY = 75
+
+
+class QuestionRequest(BaseModel):
+    """A question to a model. What is left out is as the model was trained, which for sampling means as it was evaluated."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    question: str = Field(min_length=1)
+    model: str = ""
+    """name of the base model or of an adapter; empty for the endpoint's first adapter, or the base model where it has none"""
+    preset: PresetName | None = None
+    """sampling preset"""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """of replies that are drawn; equal seeds draw equal replies"""
+    question_weight: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
+    """how much a word of the question counts beside an added one, for a model that adds words to it"""
+    retrieval: RetrievalName | None = None
+    """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
+    rerank: bool | None = None
+    """whether a model orders them anew; it does wherever serve.rerank.model names one, where nothing is said"""
+
+
+class SearchRequest(QuestionRequest):
+    """A question whose pages are wanted."""
+
+    reranker: str = ""
+    """name of a served model that was trained to put candidates in order (agent.task rerank), which orders what was found anew"""
+    top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
+    """pages to return; as many as the evaluation looks at (agent.depth) where nothing is said"""
+
+
+class AskRequest(QuestionRequest):
+    """A question whose answer is wanted."""
+
+    stream: bool = False
+    """send each turn as soon as it is over, as server-sent events"""
+    show_images: bool = False
+    """send with each turn what its tool showed, small, as data: URLs"""
+
+
+RequestT = TypeVar("RequestT", bound=BaseModel)
+
+
+def read_request(request_type: type[RequestT], fields: Mapping[str, Any]) -> RequestT:
+    """The request of these fields; null is as good as nothing.
+
+    Raises:
+        RefusalError: it holds other keys or values than it may; names the first of them.
+    """
+    try:
+        return request_type.model_validate({name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        raise RefusalError(400, _describe_problems(error)) from None
+
+
+def _describe_problems(error: ValidationError) -> str:
+    """The first problems of a request, key by key."""
+    located = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
+    problems = [f"{key[:80]}: {removed.FIELDS.get(key, message)}" for key, message in located]
+    more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
+    return "; ".join(problems[:_MAX_PROBLEMS]) + more + "."
 
 
 class Answer(BaseModel):
@@ -125,32 +191,28 @@ class AskAnswer(Answer):
 
 
 class Describer:
-    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop."""
+    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop.
 
-    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str) -> None:
-        self._searcher = searcher
-        self._agent = agent
-        self._question = question
+    Args:
+        retrieval: what finds pages.
+        reranked: whether a model orders them.
+    """
 
-    def describe_search(
-        self, trajectory: Trajectory, hits: Sequence[Hit], retrieval: RetrievalName, *, reranked: bool
-    ) -> SearchAnswer:
-        """The first search of a rollout.
+    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str, retrieval: RetrievalName, reranked: bool) -> None:
+        self._searcher, self._agent, self._question = searcher, agent, question
+        self._retrieval: RetrievalName = retrieval
+        self._reranked = reranked
 
-        Args:
-            trajectory: of one turn.
-            hits: the pages that are to be returned.
-            retrieval: what has found them.
-            reranked: whether a model has ordered them.
-        """
+    def describe_search(self, trajectory: Trajectory, hits: Sequence[Hit]) -> SearchAnswer:
+        """The first search of a rollout of one turn, with the pages that are to be returned."""
         turn = trajectory.turns[0]
         return SearchAnswer(
             model=trajectory.model,
             question=self._question,
             query=turn.query if turn.action is ActionKind.SEARCH else None,
             query_mode=self._agent.query_mode,
-            retrieval=retrieval,
-            reranked=reranked,
+            retrieval=self._retrieval,
+            reranked=self._reranked,
             pages=self._describe_pages(hits, turn.query),
         )
 
@@ -174,10 +236,8 @@ class Describer:
             images=[ShownPicture(label=image.label, url=_draw(images.open(image.key))) for image in shown] if images else [],
         )
 
-    def describe_answer(
-        self, trajectory: Trajectory, turns: list[TurnAnswer], retrieval: RetrievalName, *, reranked: bool
-    ) -> AskAnswer:
-        """A rollout at its end. The other arguments are as of `describe_search`."""
+    def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:
+        """A rollout at its end."""
         pages = [
             (cited, self._searcher.find_page(cited.file, cited.page_number)) for cited in dict.fromkeys(trajectory.citations)
         ]
@@ -195,8 +255,8 @@ class Describer:
                 for cited, page in pages
             ],
             stop_reason=trajectory.stop_reason.value,
-            retrieval=retrieval,
-            reranked=reranked,
+            retrieval=self._retrieval,
+            reranked=self._reranked,
             turns=turns,
         )
 

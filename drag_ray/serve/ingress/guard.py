@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from drag_ray.serve.access.admission import Admission
-from drag_ray.serve.access.key import KeyHash, is_loopback
-from drag_ray.serve.access.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
 from drag_ray.serve.adapters.engine_adapters import UseModel
+from drag_ray.serve.ingress.key import KeyHash, is_loopback
+from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
+from drag_ray.serve.ingress.queues import Admission
 from drag_ray.serve.ingress.stream_pacing import STREAMED
 
 HEALTH_PATH = "/health"

@@ -1,1 +1,0 @@
-"""Access control and limits of the endpoint."""

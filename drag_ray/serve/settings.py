@@ -1,0 +1,152 @@
+"""Settings of an endpoint: its options, and the files of the run that they mean, checked to fit together beforehand."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.prompts import list_shown_functions
+from drag_ray.agent.retrieval import require_vectors
+from drag_ray.cluster.telemetry import TelemetryConfig
+from drag_ray.corpus import page_images, question_images
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.chat_template import check_functions_shown
+from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.errors import ServeError
+from drag_ray.evaluate.outcome import read_question_weights
+from drag_ray.serve.adapters.adapter_files import (
+    compute_max_lora_rank,
+    read_adapters,
+    resolve_adapter_dirs,
+    resolve_adapters,
+    say_other_origins,
+)
+from drag_ray.serve.config import ServeConfig, ServeSections
+from drag_ray.serve.ingress.key import KeyHash, hash_key
+from drag_ray.serve.parsers import Parsers, choose_parsers, read_template
+from drag_ray.stage_runs.damage import refuse_damage
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import require_manifest
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AppSettings:
+    """Settings of an engine's application. Ray keeps them as long as the endpoint runs, so they hold no key.
+
+    Attributes:
+        serve: its options without the key; folders are absolute and hold no symbolic links, and `adapter_places` is how many
+            adapters are there at least.
+        agent: how the base model is asked, and adapters that do not say how they are.
+        adapters: folders by name.
+        max_lora_rank: one of vLLM's ranks.
+        key: recognises the key; None where requests need none.
+        index_dir: the search index; empty for an endpoint without one.
+        parsers: of the replies to chats.
+        question_weights: by the names of models that an evaluation found them for.
+        telemetry: where spans of searches go.
+        allows_prompt_logprobs: whether requests may ask for them. On a CPU they end vLLM's engine where requests to other
+            adapters are in its batch.
+    """
+
+    serve: ServeConfig
+    engine: EngineConfig
+    agent: AgentConfig
+    adapters: dict[str, str] = field(default_factory=dict[str, str])
+    max_lora_rank: int = 16
+    key: KeyHash | None = None
+    index_dir: str = ""
+    parsers: Parsers = field(default_factory=Parsers)
+    question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    allows_prompt_logprobs: bool = True
+
+
+def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> AppSettings:
+    """The settings of the engines.
+
+    Raises:
+        ConfigError, ServeError, SearchIndexError, ArtifactError, DamageError: as `stage.run`, before Ray is asked.
+    """
+    serve, engine = sections.serve, sections.engine
+    adapters = resolve_adapters(serve, inputs.find("finetune"))
+    model_dir = resolve_model(engine.model)
+    records = read_adapters(adapters, model_dir, engine.model, sections.agent)
+    template, reasons = read_template(model_dir)
+    agents = (sections.agent, *(record.agent for record in records.values()))
+    for agent in agents:
+        check_functions_shown(engine.model, list_shown_functions(agent))
+    index_dir = resolve_index(inputs.find("index"))
+    if index_dir:
+        _check_searches(Path(index_dir).parent, serve, agents)
+    say_other_origins(index_dir, records, serve.evaluation)
+    resolved = {
+        "api_key": SecretStr(""),
+        "api_key_file": None,
+        "adapter_dirs": resolve_adapter_dirs(serve),
+        "adapter_places": max(len(adapters), serve.adapter_places if serve.adapter_dirs else 1),
+    }
+    return AppSettings(
+        serve=serve.model_copy(update=resolved),
+        engine=engine,
+        agent=sections.agent,
+        adapters={name: str(path) for name, path in adapters.items()},
+        max_lora_rank=compute_max_lora_rank(serve, adapters),
+        key=hash_key(key) if key else None,
+        index_dir=index_dir,
+        parsers=choose_parsers(serve, template, reasons, list(records.values())),
+        question_weights=resolve_question_weights(serve, adapters),
+        telemetry=sections.telemetry,
+    )
+
+
+def resolve_index(index_dir: Path | None) -> str:
+    """The search index of the run's index stage, absolute; empty where that was never started.
+
+    Raises:
+        ArtifactError: the stage has not finished.
+        DamageError: it is not what was written.
+    """
+    if index_dir is None:
+        return ""
+    require_manifest(index_dir)
+    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
+    return str((index_dir / "search_index").resolve())
+
+
+def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:
+    """The weights of the question that `serve.evaluation` found for the models that are served, by their names.
+
+    Raises:
+        ServeError: it found none for any of them.
+        ArtifactError: it has not finished.
+        DamageError: it is not what was written.
+    """
+    if config.evaluation is None:
+        return {}
+    found = read_question_weights(config.evaluation)
+    weights = {name: found[name] for name in (config.served_name, *adapters) if name in found}
+    if not weights:
+        raise ServeError(
+            f"serve.evaluation {config.evaluation}: found weights of the question for {', '.join(found) or 'no policy'}, and "
+            f"served are {', '.join((config.served_name, *adapters))}. Leave the option out, or evaluate with "
+            "evaluate.question_weights."
+        )
+    _logger.info(f"the question counts {', '.join(f'{weight:g} for {name}' for name, weight in weights.items())}")
+    return weights
+
+
+def _check_searches(index_dir: Path, config: ServeConfig, agents: Iterable[AgentConfig]) -> None:
+    """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
+    if config.rerank.model:
+        from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
+
+        say_other_index(find_files(config.rerank), index_dir / "search_index")
+    require_vectors(index_dir, config.retrieval, "serve.retrieval")
+    for agent in agents:
+        agent.load_tools().check_index(index_dir)
+        require_vectors(index_dir, agent.retrieval, "agent.retrieval")

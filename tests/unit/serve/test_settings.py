@@ -1,0 +1,121 @@
+"""What an endpoint serves is known before an engine starts: its index, weights of the question, and no key."""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from serve_cases import OWN, TRAINED
+from small_index import finish_index
+
+from drag_ray.agent.record import write_record
+from drag_ray.errors import ArtifactError, ConfigError, ServeError
+from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.outcome import COMPARISON_NAME
+from drag_ray.evaluate.policies.question_weights import FoundWeight
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import SERVE
+from drag_ray.search import vectors
+from drag_ray.serve import settings
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.served_models import ServedModels
+from drag_ray.serve.settings import resolve_question_weights
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
+from drag_ray.types import Page
+
+
+@dataclass
+class _Vectors:
+    """Stands for vectors that are there."""
+
+    folders: tuple[Path, ...]
+
+    def __call__(self, folder: Path) -> bool:
+        return folder in self.folders
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
+    monkeypatch.setattr(settings, "check_functions_shown", lambda *_: None)  # the embedded model's template shows none
+    finish_index(tmp_path, [Page("a.pdf", 1, 1, "rotor")], [])
+    return Inputs({"index": tmp_path / "index", "finetune": None})
+
+
+def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object], key: str = "") -> settings.AppSettings:
+    config = RunConfig.model_validate({"agent": {"max_iterations": 2, **agent}, "serve": serve})
+    sections: Any = config.take(SERVE.sections)
+    return settings.build_app_settings(sections, inputs, key)
+
+
+@pytest.mark.parametrize(
+    ("agent", "serve", "folder", "problem"),
+    [
+        ({"protocol": "tools", "tools": ["search", "image_search"]}, {}, vectors.IMAGES_DIR_NAME, "no vectors of the pictures"),
+        ({"retrieval": "hybrid"}, {}, vectors.DIR_NAME, "agent.retrieval 'hybrid': .* has no vectors of its pages"),
+        ({}, {"retrieval": "dense"}, vectors.DIR_NAME, "serve.retrieval 'dense': .* has no vectors of its pages"),
+    ],
+)
+def test_vectors_are_looked_for_where_the_index_stage_leaves_them(
+    inputs: Inputs,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: dict[str, object],
+    serve: dict[str, object],
+    folder: str,
+    problem: str,
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        build(inputs, agent, serve)
+    index_dir = inputs["index"].resolve()
+    present = _Vectors((index_dir / folder,))
+    monkeypatch.setattr("drag_ray.tools.image_search.has_vectors", present)
+    monkeypatch.setattr(vectors, "has_vectors", present)
+    assert build(inputs, agent, serve).index_dir == str(index_dir / "search_index")
+
+
+def test_what_ray_carries_and_keeps_holds_no_key(inputs: Inputs) -> None:
+    key = "a-key-for-this-test-alone"
+    carried = build(inputs, {}, {"api_key": key}, key)
+    assert carried.key
+    assert carried.key.matches(key.encode())
+    assert key.encode() not in pickle.dumps(carried)
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    """A finished evaluation that has found weights for two policies."""
+    found = {"base": FoundWeight(4.0, 100, {2.0: 0.5, 4.0: 0.6}), "tuned": FoundWeight(1.0, 100, {1.0: 0.7, 2.0: 0.6})}
+    context = ReportContext("or", "english", "greedy", (0,), question_weights=found)
+    with StageFolder(tmp_path / "evaluate", Identity("evaluate", {}, {})) as folder:
+        artifacts.write_json(folder.path / COMPARISON_NAME, {"context": context.to_dict()})
+        folder.finish({})
+    return tmp_path / "evaluate"
+
+
+def test_models_are_asked_with_the_weights_that_were_found_for_their_names(evaluation: Path) -> None:
+    config = ServeConfig(evaluation=evaluation)
+    assert resolve_question_weights(config, ["tuned", "other"]) == {"base": 4.0, "tuned": 1.0}
+    assert resolve_question_weights(config, []) == {"base": 4.0}
+    assert resolve_question_weights(ServeConfig(), ["tuned"]) == {}
+
+
+def test_an_evaluation_that_found_nothing_for_them_or_has_not_finished_is_refused(evaluation: Path, tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match=r"weights of the question for base, tuned, and served are mine, other"):
+        resolve_question_weights(ServeConfig(evaluation=evaluation, served_name="mine"), ["other"])
+    with pytest.raises(ArtifactError, match=r"python jobs/evaluate\.py"):
+        resolve_question_weights(ServeConfig(evaluation=tmp_path / "nowhere"), ["tuned"])
+
+
+def test_an_adapter_that_is_loaded_later_by_the_same_name_is_asked_as_it_was_trained(tmp_path: Path) -> None:
+    write_record(tmp_path, TRAINED)
+    adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tmp_path))}
+    models = ServedModels(adapters, "base", "tuned", OWN, question_weights={"base": 4.0, "tuned": 1.0})
+    assert models.choose("base").record == OWN.weigh(4.0)
+    assert models.choose("").record == TRAINED.weigh(1.0)
+    assert TRAINED.weigh(1.0).agent == TRAINED.agent.model_copy(update={"question_weight": 1.0})
+    adapters["tuned"] = SimpleNamespace(lora_name="tuned", lora_path=str(tmp_path))
+    assert models.choose("tuned").record == TRAINED
