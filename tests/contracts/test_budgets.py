@@ -13,13 +13,13 @@ ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 3_000,
     "api": 1_150,
-    "baselines": 2_050,
+    "baselines": 2_010,
     "cli": 650,
     "cluster": 1_250,
     "collect": 200,
     "corpus": 4_050,
-    "engine": 3_750,
-    "evaluate": 5_650,
+    "engine": 3_730,
+    "evaluate": 5_400,
     "examples": 650,
     "finetune": 3_400,
     "format": 2_500,
@@ -28,8 +28,8 @@ LINES = {
     "process": 2_850,
     "prompt": 600,
     "rollout": 3_250,
-    "search": 2_750,
-    "serve": 4_350,
+    "search": 2_680,
+    "serve": 4_320,
     "stage_runs": 800,
     "storage": 1_000,
     "tools": 3_200,
@@ -37,10 +37,10 @@ LINES = {
     "": 1_155,
 }
 """Of each package, and of the modules at the top."""
-FILES = 468
+FILES = 455
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_800
+TEST_LINES = 46_640
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
