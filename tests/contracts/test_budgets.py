@@ -37,7 +37,7 @@ LINES = {
     "": 1_155,
 }
 """Of each package, and of the modules at the top."""
-FILES = 455
+FILES = 456
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 46_640
