@@ -16,7 +16,7 @@ from record import write_result
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_results
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import build_rows
 from drag_ray.storage.artifacts import require_manifest
 
@@ -49,7 +49,9 @@ def compare(results: dict[str, list[QuestionResult]]) -> list[dict[str, Any]]:
     measures = [measure for measure in build_measures(results) if measure.name in MEASURES.values()]
     clusters = compute_clusters(results[recipe])
     pairs = [(name, recipe) for name in results if name != recipe]
-    measured = {row.name: row for row in build_rows(results, pairs, measures, clusters, CONFIDENCE, NUM_RESAMPLES, SEED)}
+    measured = {
+        row.name: row for row in build_rows(results, pairs, measures, Resampling(clusters, CONFIDENCE, NUM_RESAMPLES, SEED))
+    }
     rows: list[dict[str, Any]] = [
         {
             "name": name,

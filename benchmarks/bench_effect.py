@@ -39,7 +39,7 @@ from drag_ray.evaluate.outcome import read_comparison, read_question_weights, re
 from drag_ray.evaluate.policies.policy import BASE_NAME, is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import Row as Comparison
 from drag_ray.evaluate.statistics.rows import build_rows as compare_pairs
 from drag_ray.evaluate.statistics.significance import holm
@@ -139,7 +139,7 @@ def build_rows(
     pairs = [(policy, RawQuestion.name) for policy in policies if policy != RawQuestion.name]
     pairs += [(policy, best) for policy in policies if is_trained(policy) and best != RawQuestion.name]
     clusters = compute_clusters(aligned[RawQuestion.name])
-    found = compare_pairs(aligned, pairs, measures, clusters, CONFIDENCE, NUM_RESAMPLES, SEED)
+    found = compare_pairs(aligned, pairs, measures, Resampling(clusters, CONFIDENCE, NUM_RESAMPLES, SEED))
     measured = {row.name: row for row in found}
     rows: list[Row] = []
     for policy in policies:

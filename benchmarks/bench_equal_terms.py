@@ -33,7 +33,7 @@ from drag_ray.engine.encoders.reranker import load_page_ranker
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_question_weights, read_results
 from drag_ray.evaluate.question_result import Hops, QuestionResult
-from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import build_rows
 from drag_ray.finetune.outcome import TUNED_NAME
 from drag_ray.index import vector_parts
@@ -41,11 +41,11 @@ from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.index import PAGES_NAME
-from drag_ray.search.rerank import PageRanker, QuestionRanker
+from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.appended_lines import append_line, read_lines
-from drag_ray.types import Question
+from drag_ray.types import Evidence, Question
 
 DEPTH = 10
 """Places that count, as in an evaluation."""
@@ -117,18 +117,19 @@ def embed(searcher: Searcher, folder: Path, config: EmbeddingConfig, questions: 
 
 def ask(question: Question, finders: Mapping[str, PageSearcher], ranker: PageRanker, depth: int) -> Line:
     """The rank of a question's page for each search; a page that two rankings have is read once."""
-    reader = QuestionRanker(ranker, question.question)
+    known: dict[Evidence, float] = {}
     ranks, seconds = {}, {}
     for name in (*finders, *RERANKED):
         begun = time.perf_counter()
         if name in RERANKED:
-            found = reader.rerank(finders[RERANKED[name]].search(question.question, depth))
+            found = finders[RERANKED[name]].search(question.question, depth)
+            found = ranker.rerank(question.question, found, depth, known)
         else:
             found = finders[name].search(question.question, DEPTH)
         ranks[name] = compute_evidence_rank(tuple(found[:DEPTH]), question.evidence)
         seconds[name] = round(time.perf_counter() - begun, 4)
     about = {"question_id": question.id, "file": question.evidence[0].file, "group": question.group}
-    return {**about, "ranks": ranks, "seconds": seconds, "pages_read": reader.num_read}
+    return {**about, "ranks": ranks, "seconds": seconds, "pages_read": len(known)}
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -187,7 +188,7 @@ def measure(name: str, results: Mapping[str, Sequence[QuestionResult]], weights:
     beaten = [policy for policy in others if policy != TUNED_NAME] if TUNED_NAME in results else []
     pairs = [*((policy, QUESTION) for policy in others), *((TUNED_NAME, policy) for policy in beaten)]
     clusters = compute_clusters(results[QUESTION])
-    found = {row.name: row for row in build_rows(results, pairs, measures, clusters, CONFIDENCE, NUM_RESAMPLES, SEED)}
+    found = {row.name: row for row in build_rows(results, pairs, measures, Resampling(clusters, CONFIDENCE, NUM_RESAMPLES, SEED))}
     return [
         {
             **{"set": name, "policy": policy, "question_weight": weights.get(policy)},

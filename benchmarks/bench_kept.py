@@ -27,8 +27,13 @@ from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_results
 from drag_ray.evaluate.policies.policy import is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.statistics.clusters import compute_cluster_sizes, compute_clusters
-from drag_ray.evaluate.statistics.intervals import Floats, bootstrap_means, compute_interval
+from drag_ray.evaluate.statistics.intervals import (
+    Floats,
+    bootstrap_means,
+    compute_cluster_sizes,
+    compute_clusters,
+    compute_interval,
+)
 from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values, holm
 from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Page, Question

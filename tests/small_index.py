@@ -3,22 +3,27 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from factories import build_page
+
 from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page, Question
 
+DEFAULT = SearchConfig()
 
-def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
+
+def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Question], config: SearchConfig = DEFAULT) -> None:
     """Pages, questions and the search index, without a manifest."""
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     artifacts.write_parquet(folder / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder, NO_NEAR_DUPLICATES)
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+    build_index(folder / "pages.parquet", folder / "search_index", config)
 
 
 def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
@@ -26,3 +31,11 @@ def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Quest
     with StageFolder(run_dir / "index", Identity("index", {}, {})) as folder:
         write_index(folder.path, pages, questions)
         folder.finish({})
+
+
+def index_texts(folder: Path, texts: Sequence[str], file: str = "manual.pdf", config: SearchConfig = DEFAULT) -> Searcher:
+    """The index of one file, whose pages say this."""
+    write_index(
+        folder, [build_page(file=file, page_number=number, text=text) for number, text in enumerate(texts, start=1)], [], config
+    )
+    return Searcher(folder / "search_index")

@@ -11,9 +11,9 @@ from drag_ray.errors import ConfigError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.outcome import find_evaluation
+from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.report.parts import Part, build_parts, format_console
 from drag_ray.evaluate.scoring import Terms, score_collection, score_evaluation
-from drag_ray.evaluate.statistics.pairing import Side, compare_evaluations
 from drag_ray.evaluate.statistics.rows import Row
 from drag_ray.extras import explain_missing
 from drag_ray.pipeline.run_config import RunConfig

@@ -24,8 +24,7 @@ from drag_ray.baselines.page_features import (
     index_of,
     standardise,
 )
-from drag_ray.baselines.question_kinds import find_kinds
-from drag_ray.baselines.question_words import QuestionWords
+from drag_ray.baselines.question_words import QuestionWords, find_kinds
 from drag_ray.types import Question
 
 if TYPE_CHECKING:

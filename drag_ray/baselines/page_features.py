@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drag_ray.baselines.feature_model import FeatureModel
-from drag_ray.baselines.question_kinds import choose_kind
+from drag_ray.baselines.question_words import choose_kind
 from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.search.rerank import put_in_order
 from drag_ray.types import Evidence, Hit, Hits, Page
@@ -35,10 +35,9 @@ class Candidates:
     """Candidates of a question: the best pages of all searches, and the rank and the score of each in every ranking, (rankings,
     pages) each; a page that a ranking lacks stands at its end."""
 
-    hits: Sequence[Hit]
+    hits: Hits
     ranks: Floats
     scores: Floats
-    is_partial: bool = False
 
 
 class CandidateFinder:
@@ -66,7 +65,7 @@ class CandidateFinder:
             for column, hit in enumerate(hits):
                 if own := found.get(hit.page):
                     ranks[row, column], scores[row, column] = own.rank, own.score / best
-        return Candidates(hits, ranks, scores, any(ranking.is_partial for ranking in rankings))
+        return Candidates(Hits(hits, any(ranking.is_partial for ranking in rankings)), ranks, scores)
 
 
 class PageTerms:
@@ -147,10 +146,10 @@ class FeatureSearcher:
         """The best pages for a question, of which `top_k` are put in order at least. Errors are those of the searchers."""
         found = self._finder.find(text, top_k)
         if not found.hits or not self._model.weights:
-            return Hits(found.hits[:top_k], found.is_partial)
+            return Hits(found.hits[:top_k], found.hits.is_partial)
         values = compute_features(text, found, self._terms, choose_kind_terms(self._model, text))
         scores = standardise(values, self._model) @ np.array(self._model.weights)
-        return Hits(put_in_order(found.hits, scores.tolist())[:top_k], found.is_partial)
+        return put_in_order(found.hits, dict(zip([hit.page for hit in found.hits], scores.tolist(), strict=True)), top_k)
 
     def page(self, hit: Hit) -> Page:
         """The page of a hit. Errors are those of `Searcher.page`."""

@@ -16,10 +16,9 @@ from statistics import mean, stdev
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_utility
 from drag_ray.baselines.neighbours import NeighbourFeedback
-from drag_ray.baselines.question_kinds import find_kinds
-from drag_ray.baselines.question_words import QuestionWords
+from drag_ray.baselines.question_words import QuestionWords, find_kinds
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.word_weights import write_words
+from drag_ray.baselines.weights import write_words
 from drag_ray.search.processes import end_with_parent
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
-from drag_ray.baselines.question_kinds import choose_kind
-from drag_ray.baselines.question_words import QuestionWords
+from drag_ray.baselines.question_words import QuestionWords, choose_kind
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.weights import expand_terms, write_weights
-from drag_ray.baselines.word_weights import vary_words, write_words
+from drag_ray.baselines.weights import expand_terms, vary_words, write_weights, write_words
 from drag_ray.engine.generate import GenerateFn, Request
 
 

@@ -1,11 +1,14 @@
-"""Queries of weighted terms, written as text so that a trajectory shows just what was searched: `kidney^0.5 stone^0.25`."""
+"""Queries of weighted terms, written as text so that a trajectory shows just what was searched: `kidney^0.5 stone^0.25`; and
+words with weights, as a policy writes them: `therapy^2 surgery`."""
 
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from drag_ray.errors import SearchIndexError
+from drag_ray.search.weighted_words import write_weight
 from drag_ray.types import Hit, Hits, Page
 
 if TYPE_CHECKING:
@@ -55,3 +58,18 @@ class WeightedSearcher:
 
     def page(self, hit: Hit) -> Page:
         return self._searcher.page(hit)
+
+
+def vary_words(weights: Mapping[str, int], random_numbers: random.Random) -> dict[str, int]:
+    """The words with their weights, of which each is left out by a chance of an eighth and counts 1 more by another."""
+    varied: dict[str, int] = {}
+    for word, weight in weights.items():
+        chance = random_numbers.random()
+        if chance >= 1 / 8:
+            varied[word] = weight + (chance >= 7 / 8)
+    return varied
+
+
+def write_words(weights: Mapping[str, int]) -> str:
+    """Words with their weights as an addition to a question: `therapy^2 surgery`."""
+    return " ".join(write_weight(word, weight) for word, weight in weights.items())

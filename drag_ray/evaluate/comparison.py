@@ -7,21 +7,14 @@ from typing import Any
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.criterion import Criterion, choose_criterion, find_task, leave_unasked
-from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, compute_efforts
-from drag_ray.evaluate.measures import build_measures
+from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, TurnSuccess, compute_efforts, compute_turns
+from drag_ray.evaluate.measure import Criterion, choose_criterion, find_task, leave_unasked
+from drag_ray.evaluate.measures import build_measures, build_recalls, build_strata
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult
 from drag_ray.evaluate.results import find_question_ranks
-from drag_ray.evaluate.statistics.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
-from drag_ray.evaluate.statistics.family import correct_rows
 from drag_ray.evaluate.statistics.headroom import Headroom, compute_headroom
-from drag_ray.evaluate.statistics.intervals import Ints
-from drag_ray.evaluate.statistics.rows import Row, build_rows
-from drag_ray.evaluate.statistics.strata import build_recalls, build_strata
-from drag_ray.evaluate.turns import TurnSuccess, compute_turns
-
-_Drawn = tuple[Ints, float, int, int]
-"""What intervals and tests are drawn with: clusters, confidence, number of resamples, seed."""
+from drag_ray.evaluate.statistics.intervals import ClusterSizes, Resampling, compute_cluster_sizes, compute_clusters
+from drag_ray.evaluate.statistics.rows import Row, build_rows, correct_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +126,9 @@ def compare(
     criterion = choose_criterion(task)
     aligned = {policy: leave_unasked(rows, criterion) for policy, rows in aligned.items()}
     some = aligned[baseline]
-    clusters, question_ranks = compute_clusters(some), find_question_ranks(aligned)
-    drawn = (clusters, confidence, num_resamples, seed)
-    rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, drawn)
+    question_ranks = find_question_ranks(aligned)
+    resampling = Resampling(compute_clusters(some), confidence, num_resamples, seed)
+    rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, resampling)
     return Comparison(
         task=task,
         split=split,
@@ -147,12 +140,12 @@ def compare(
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
-        clusters=compute_cluster_sizes(clusters),
+        clusters=compute_cluster_sizes(resampling.clusters),
         rows=rows,
         strata=strata,
         recalls=recalls,
-        turns=compute_turns(aligned, question_ranks, *drawn),
-        efforts=compute_efforts(aligned, criterion, prices, *drawn),
+        turns=compute_turns(aligned, question_ranks, resampling),
+        efforts=compute_efforts(aligned, criterion, prices, resampling),
         room=compute_headroom(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
@@ -196,7 +189,7 @@ def _align(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, list[Qu
 
 
 def _build_tables(
-    aligned: Mapping[str, Sequence[QuestionResult]], baseline: str, subject: str, criterion: Criterion, drawn: _Drawn
+    aligned: Mapping[str, Sequence[QuestionResult]], baseline: str, subject: str, criterion: Criterion, resampling: Resampling
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
     """The rows, strata and recalls of a `Comparison`: all policies against the baseline and the subject against all of them; then
     the subject alone, on parts of the questions and in lists that were put in order."""
@@ -204,18 +197,11 @@ def _build_tables(
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     measures = build_measures(aligned, criterion.primary)
     [primary] = [measure for measure in measures if measure.name == criterion.primary]
-    clusters, confidence, *_ = drawn
-    corrected = correct_rows(
-        build_rows(aligned, pairs, measures, *drawn),
-        criterion,
-        subject,
-        aligned[baseline][0].top_k,
-        confidence=confidence,
-        clusters=compute_cluster_sizes(clusters),
-    )
+    rows = build_rows(aligned, pairs, measures, resampling)
+    corrected = correct_rows(rows, criterion, subject, aligned[baseline][0].top_k, resampling)
     alone = [(subject, baseline)]
-    strata = build_rows(aligned, alone, build_strata(aligned, primary), *drawn)
-    return corrected, strata, build_rows(aligned, alone, build_recalls(aligned), *drawn)
+    strata = build_rows(aligned, alone, build_strata(aligned, primary), resampling)
+    return corrected, strata, build_rows(aligned, alone, build_recalls(aligned), resampling)
 
 
 def _count_incidents(results: Sequence[QuestionResult]) -> Incidents:

@@ -1,13 +1,16 @@
-"""The cost of a solved question, and whether effort goes where it pays: ratios and a rank statistic over whole evaluations."""
+"""The cost of a solved question, whether effort goes where it pays, and what later turns bring.
+
+Ratios and a rank statistic over whole evaluations; success within so many turns, beside single searches that show as many pages.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from drag_ray.evaluate.criterion import Criterion
-from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.statistics.intervals import Floats, Ints, bootstrap_means, compute_interval, compute_means
+from drag_ray.evaluate.measure import Criterion
+from drag_ray.evaluate.question_result import QuestionResult, is_within
+from drag_ray.evaluate.statistics.intervals import Floats, Resampling, compute_means
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The effort of a policy. When a question is solved, `criterion.Criterion` says; by a failed rollout it is not.
+    """The effort of a policy. When a question is solved, `measure.Criterion` says; by a failed rollout it is not.
 
     Attributes:
         tokens_per_solved: tokens written in all rollouts, over the questions solved.
@@ -84,10 +87,7 @@ def compute_efforts(
     results: Mapping[str, Sequence[QuestionResult]],
     criterion: Criterion,
     prices: Prices,
-    clusters: Ints,
-    confidence: float,
-    num_resamples: int,
-    seed: int,
+    resampling: Resampling,
 ) -> dict[str, Effort]:
     """The effort of each policy that a model writes for.
 
@@ -98,23 +98,20 @@ def compute_efforts(
         results: the results of each policy, for the same questions in the same order.
         criterion: says what is solved.
         prices: of tokens.
-        clusters: as in `intervals`.
-        confidence: coverage of the intervals.
-        num_resamples: bootstrap resamples.
-        seed: of these.
+        resampling: of the intervals.
     """
     solved = {policy: [criterion.solved_at(row) is not None for row in rows] for policy, rows in results.items()}
     tables = {
-        policy: _tabulate(rows, solved[policy], prices.find(policy))
+        policy: _tabulate_effort(rows, solved[policy], prices.find(policy))
         for policy, rows in results.items()
         if any(row.num_completion_tokens for row in rows)
     }
     if not tables:
         return {}
-    samples = bootstrap_means(np.hstack(list(tables.values())), clusters, num_resamples, seed)
+    samples = resampling.draw_means(np.hstack(list(tables.values())))
     drawn = np.split(samples, len(tables), axis=1)
     return {
-        policy: _build_effort(results[policy], solved[policy], table, sample, confidence, prices.find(policy))
+        policy: _build_effort(results[policy], solved[policy], table, sample, resampling, prices.find(policy))
         for (policy, table), sample in zip(tables.items(), drawn, strict=True)
     }
 
@@ -140,7 +137,7 @@ def compute_kuiper(turns: Sequence[int], is_solved: Sequence[bool]) -> float | N
 _COLUMNS = ("tokens", "seconds", "cost", "solved", "turns_solved", "turns_unsolved")
 
 
-def _tabulate(rows: Sequence[QuestionResult], solved: Sequence[bool], prices: Prices) -> Floats:
+def _tabulate_effort(rows: Sequence[QuestionResult], solved: Sequence[bool], prices: Prices) -> Floats:
     """The columns `_COLUMNS`; turns stand in that of their outcome alone, and nowhere for rollouts without one."""
     return np.array(
         [
@@ -163,7 +160,7 @@ def _build_effort(
     solved: Sequence[bool],
     table: Floats,
     samples: Floats,
-    confidence: float,
+    resampling: Resampling,
     prices: Prices,
 ) -> Effort:
     means = compute_means(table)[None, :]
@@ -171,7 +168,7 @@ def _build_effort(
     def build_ratio(numerator: str, denominator: str) -> Ratio:
         over, under = _COLUMNS.index(numerator), _COLUMNS.index(denominator)
         [value] = _divide(means[:, over], means[:, under])
-        interval = compute_interval(_divide(samples[:, over], samples[:, under]), confidence)
+        interval = resampling.compute_interval(_divide(samples[:, over], samples[:, under]))
         return Ratio() if np.isnan(value) or interval is None else Ratio(float(value), *interval)
 
     taken = [(row.num_iterations, is_solved) for row, is_solved in zip(rows, solved, strict=True) if row.num_iterations]
@@ -188,3 +185,80 @@ def _build_effort(
 def _divide(over: Floats, under: Floats) -> Floats:
     """NaN where there is nothing to divide by."""
     return np.divide(over, under, out=np.full(over.shape, np.nan), where=under > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSuccess:
+    """The shares of questions of which evidence is shown within the first `turn` turns of a policy, and by others at equal pages.
+
+    Attributes:
+        turn: counted from 1.
+        num_pages: the mean of the pages to which all are cut: those that the policy has shown on a question up to here, at least
+            top_k and at most depth.
+        success: the policy's share.
+        first_search: that of its own first search, shown as far.
+        question: that of the question searched as it stands, shown as far; None where that is not known, like those that follow.
+        difference: `success` less `question`.
+        low: lower end of the difference's interval.
+        high: its upper end.
+    """
+
+    turn: int
+    num_pages: float
+    success: float
+    first_search: float
+    question: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def compute_turns(
+    results: Mapping[str, Sequence[QuestionResult]],
+    question_ranks: Sequence[int | None] | None,
+    resampling: Resampling,
+) -> dict[str, tuple[TurnSuccess, ...]]:
+    """Success by turn of each policy that searches more than once, up to the last turn that shows a page.
+
+    Args:
+        results: the results of each policy, for the same questions in the same order.
+        question_ranks: as `find_question_ranks` finds them.
+        resampling: of the intervals.
+    """
+    tables = {
+        (policy, turn): _tabulate_turn(rows, question_ranks, turn)
+        for policy, rows in results.items()
+        if any(row.num_searches > 1 for row in rows)
+        for turn in range(1, max(_find_last_turn(row) for row in rows) + 1)
+    }
+    if not tables:
+        return {}
+    differences = np.stack([table[:, 1] - table[:, 3] for table in tables.values()], axis=1)
+    samples = resampling.draw_means(differences)
+    found: dict[str, tuple[TurnSuccess, ...]] = {}
+    for (policy, turn), column in zip(tables, samples.T, strict=True):
+        summary = _summarise(turn, tables[policy, turn], resampling.compute_interval(column))
+        found[policy] = (*found.get(policy, ()), summary)
+    return found
+
+
+def _find_last_turn(row: QuestionResult) -> int:
+    return row.shown_by_turn.index(row.shown_by_turn[-1]) + 1 if row.shown_by_turn else 1
+
+
+def _tabulate_turn(rows: Sequence[QuestionResult], question_ranks: Sequence[int | None] | None, turn: int) -> Floats:
+    """For each question the pages within `turn`, and whether the policy, its first search and the question find it there."""
+    table = np.full((len(rows), 4), np.nan)
+    for index, row in enumerate(rows):
+        num_shown, num_pages = row.count_shown(turn), row.count_compared(turn)
+        table[index, :3] = num_pages, row.is_met_within(min(num_shown, num_pages)), row.is_hit_at(num_pages)
+        if question_ranks:
+            table[index, 3] = is_within(question_ranks[index], num_pages)
+    return table
+
+
+def _summarise(turn: int, table: Floats, interval: tuple[float, float] | None) -> TurnSuccess:
+    num_pages, success, first_search, question = (float(mean) for mean in table.mean(axis=0))
+    if interval is None:
+        return TurnSuccess(turn, num_pages, success, first_search)
+    return TurnSuccess(turn, num_pages, success, first_search, question, success - question, *interval)

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
-from drag_ray.evaluate.criterion import ANSWER_ACCURACY, choose_criterion, find_task
-from drag_ray.evaluate.measure import Measure
+from drag_ray.evaluate.measure import ANSWER_ACCURACY, Measure, choose_criterion, find_task
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult

@@ -1,10 +1,10 @@
-"""The measures that are reported, beginning with those of what searches find."""
+"""The measures that are reported, beginning with those of what searches find, and those on parts of the questions."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from drag_ray.evaluate.criterion import ANSWER_ACCURACY, FIRST_HIT_RATE
-from drag_ray.evaluate.measure import Measure, Unit
+from drag_ray.evaluate.measure import ANSWER_ACCURACY, FIRST_HIT_RATE, Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.rollout_measures import (
     build_answer_measures,
@@ -15,6 +15,8 @@ from drag_ray.evaluate.rollout_measures import (
 )
 
 HIT_CUTOFFS = (1, 3, 5, 10)
+RECALL_CUTOFFS = (1, 5, 10)
+MAX_CATEGORIES = 20
 
 
 def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str = FIRST_HIT_RATE) -> list[Measure]:
@@ -63,27 +65,20 @@ def _of_known_pages(measure: Measure) -> Measure:
 
 
 def _build_success_measures(top_k: int, depth: int) -> list[Measure]:
+    first = f"first search shows evidence within its top {top_k}"
+    every = f"any search shows evidence within its top {top_k}; more searches show more pages, so it compares nothing"
+    equal = (
+        f"evidence is among the pages that all searches show, to depth {depth}; in a difference those of the reference are "
+        f"cut at as many as the policy shows for the question, at least {top_k} and at most {depth}: those that it shows, "
+        "then those further down its first search, so the difference is not that of the two columns"
+    )
     return [
-        Measure(
-            FIRST_HIT_RATE,
-            "First-hit rate",
-            f"first search shows evidence within its top {top_k}",
-            Unit.SHARE,
-            lambda r: float(r.is_first_hit),
-        ),
-        Measure(
-            "success_rate",
-            "Success rate",
-            f"any search shows evidence within its top {top_k}; more searches show more pages, so it compares nothing",
-            Unit.SHARE,
-            lambda r: float(r.is_found),
-        ),
+        Measure(FIRST_HIT_RATE, "First-hit rate", first, Unit.SHARE, lambda r: float(r.is_first_hit)),
+        Measure("success_rate", "Success rate", every, Unit.SHARE, lambda r: float(r.is_found)),
         Measure(
             "success_at_equal_pages",
             "Success at equal pages",
-            f"evidence is among the pages that all searches show, to depth {depth}; in a difference those of the reference are "
-            f"cut at as many as the policy shows for the question, at least {top_k} and at most {depth}: those that it shows, "
-            "then those further down its first search, so the difference is not that of the two columns",
+            equal,
             Unit.SHARE,
             lambda r: float(r.is_met_within(r.count_compared())),
             compute_reference=lambda policy, reference: float(reference.is_met_within(policy.count_compared())),
@@ -92,86 +87,128 @@ def _build_success_measures(top_k: int, depth: int) -> list[Measure]:
 
 
 def _build_rank_measures(depth: int) -> list[Measure]:
-    hits = [
+    mrr = f"1 / rank of the evidence in the first search, 0 when absent to depth {depth}"
+    ndcg = "discounted gain of all evidence pages in the first search, over that of the best ranking"
+    return [
+        *_build_at_cutoffs(
+            "Hit", "first search has evidence, whichever page of it, among its first", Unit.SHARE, depth, QuestionResult.is_hit_at
+        ),
+        Measure("mrr", "MRR", mrr, Unit.SCORE, lambda r: r.reciprocal_rank),
         Measure(
-            f"hit_at_{k}",
-            f"Hit@{k}",
-            f"first search has evidence, whichever page of it, among its first {k}",
-            Unit.SHARE,
-            lambda r, k=k: float(r.is_hit_at(k)),
-        )
+            f"ndcg_at_{min(10, depth)}", f"nDCG@{min(10, depth)}", ndcg, Unit.SCORE, lambda r: r.compute_ndcg(min(10, r.depth))
+        ),
+    ]
+
+
+def _build_at_cutoffs(
+    kind: str, definition: str, unit: Unit, depth: int, compute: Callable[[QuestionResult, int], float]
+) -> list[Measure]:
+    """A measure for each number of pages that rankings are as deep as, whose definition ends in it."""
+    return [
+        Measure(f"{kind.lower()}_at_{k}", f"{kind}@{k}", f"{definition} {k}", unit, lambda r, k=k: float(compute(r, k)))
         for k in HIT_CUTOFFS
         if k <= depth
-    ]
-    return [
-        *hits,
-        Measure(
-            "mrr",
-            "MRR",
-            f"1 / rank of the evidence in the first search, 0 when absent to depth {depth}",
-            Unit.SCORE,
-            lambda r: r.reciprocal_rank,
-        ),
-        Measure(
-            f"ndcg_at_{min(10, depth)}",
-            f"nDCG@{min(10, depth)}",
-            "discounted gain of all evidence pages in the first search, over that of the best ranking",
-            Unit.SCORE,
-            lambda r: r.compute_ndcg(min(10, r.depth)),
-        ),
     ]
 
 
 def _build_conditional_measures() -> list[Measure]:
     """Of the questions that have a hit alone, so that a policy with fewer of them may look better."""
+    reciprocal = "1 / rank over the questions with a first hit only"
+    first = "rank over the questions with a first hit only"
+    best = "best rank of all searches over the questions with a success only"
+
+    def measure(name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None]) -> Measure:
+        return Measure(name, label, definition, Unit.COUNT, compute, higher_is_better=False)
+
     return [
         Measure(
             "mrr_over_hits",
             "MRR over first hits",
-            "1 / rank over the questions with a first hit only",
+            reciprocal,
             Unit.SCORE,
             lambda r: r.reciprocal_rank if r.is_first_hit else None,
         ),
-        Measure(
-            "first_hit_rank",
-            "Rank of first hits",
-            "rank over the questions with a first hit only",
-            Unit.COUNT,
-            lambda r: r.first_search_rank if r.is_first_hit else None,
-            higher_is_better=False,
-        ),
-        Measure(
-            "best_hit_rank",
-            "Best rank",
-            "best rank of all searches over the questions with a success only",
-            Unit.COUNT,
-            lambda r: r.best_rank if r.is_found else None,
-            higher_is_better=False,
-        ),
+        measure("first_hit_rank", "Rank of first hits", first, lambda r: r.first_search_rank if r.is_first_hit else None),
+        measure("best_hit_rank", "Best rank", best, lambda r: r.best_rank if r.is_found else None),
     ]
 
 
 def _build_recall_measures(depth: int) -> list[Measure]:
     """Measures of questions with several evidence pages: the share that is found, and whether all are."""
-    cutoffs = [k for k in HIT_CUTOFFS if k <= depth]
-    recalls = [
-        Measure(
-            f"recall_at_{k}",
-            f"Recall@{k}",
-            f"share of the evidence pages that the first search has among its first {k}",
-            Unit.SCORE,
-            lambda r, k=k: r.compute_recall(k),
-        )
-        for k in cutoffs
+    share = "share of the evidence pages that the first search has among its first"
+    every = "first search has all evidence pages among its first"
+    return [
+        *_build_at_cutoffs("Recall", share, Unit.SCORE, depth, QuestionResult.compute_recall),
+        *_build_at_cutoffs("All", every, Unit.SHARE, depth, lambda result, k: result.compute_recall(k) == 1),
     ]
-    complete = [
+
+
+def build_strata(results: Mapping[str, Sequence[QuestionResult]], primary: Measure) -> list[Measure]:
+    """The primary measure on each part of the questions, as a measure that does not apply to the others.
+
+    A set of questions without categories, or of one, has no parts of this kind, and so for hops.  The `MAX_CATEGORIES` largest
+    categories are told apart; the others are one part.
+
+    Args:
+        results: the results of each policy, for the same questions in the same order.
+        primary: what the verdict rests on.
+    """
+    some = next(iter(results.values()))
+    kinds = {"category": _classify_category(some), "hops": lambda result: result.hops.value}
+    return [part for kind, classify in kinds.items() for part in _build_parts(kind, some, classify, primary)]
+
+
+def build_recalls(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
+    """Recall of lists that were put in order, as M-BEIR has it (UniIR, https://arxiv.org/abs/2311.17136): on all questions, by
+    what is text and what is image, and by category, which is the set there. Nothing where no list was.
+
+    It is 1 for a question with any of its right candidates among the first k, however many there are of them, and else 0.
+
+    Args:
+        results: as for `build_strata`.
+    """
+    some = next(iter(results.values()))
+    if not any(result.modalities for result in some):
+        return []
+    cutoffs = [k for k in RECALL_CUTOFFS if k <= some[0].depth]
+    kinds: dict[str, Callable[[QuestionResult], str]] = {
+        "": lambda result: "all",
+        "modalities": lambda result: result.modalities or "(not shown)",
+        "category": _classify_category(some),
+    }
+    return [
         Measure(
-            f"all_at_{k}",
-            f"All@{k}",
-            f"first search has all evidence pages among its first {k}",
+            f"recall_at_{k}:{f'{kind}:' * bool(kind)}{part}",
+            f"Recall@{k} {part or '(none)'}",
+            f"share of the {count} questions of {part or '(none)'} with a right candidate among the first {k}",
             Unit.SHARE,
-            lambda r, k=k: float(r.compute_recall(k) == 1),
+            lambda result, k=k, part=part, classify=classify: float(result.is_hit_at(k)) if classify(result) == part else None,
         )
+        for kind, classify in kinds.items()
+        for part, count in sorted(Counter(map(classify, some)).items())
         for k in cutoffs
     ]
-    return recalls + complete
+
+
+def _classify_category(results: Sequence[QuestionResult]) -> Callable[[QuestionResult], str]:
+    counts = Counter(result.category for result in results)
+    large = {category for category, _ in counts.most_common(MAX_CATEGORIES)}
+    return lambda result: result.category if result.category in large else "(others)"
+
+
+def _build_parts(
+    kind: str, results: Sequence[QuestionResult], classify: Callable[[QuestionResult], str], primary: Measure
+) -> list[Measure]:
+    parts = Counter(map(classify, results))
+    if len(parts) < 2:
+        return []
+    return [
+        replace(
+            primary,
+            name=f"{kind}:{part}",
+            label=f"{kind} {part or '(none)'}",
+            definition=f"{primary.label.lower()} on the {count} questions of {kind} {part or '(none)'}",
+            compute=lambda result, part=part: primary.compute(result) if classify(result) == part else None,
+        )
+        for part, count in parts.most_common()
+    ]

@@ -3,170 +3,124 @@
 from collections.abc import Callable, Iterable
 
 from drag_ray.agent.answers import RIGHT_ANLS
-from drag_ray.evaluate.criterion import ANSWER_ACCURACY
-from drag_ray.evaluate.measure import Measure, Unit
+from drag_ray.evaluate.measure import ANSWER_ACCURACY, Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult, ToolUse
 
 
+def _measure_cost(
+    name: str,
+    label: str,
+    definition: str,
+    compute: Callable[[QuestionResult], float | None],
+    unit: Unit = Unit.COUNT,
+    needs_model: bool = True,
+) -> Measure:
+    """Of what less is better. Failed rollouts are left out, since one that broke off early would look cheap."""
+
+    def compute_finished(result: QuestionResult) -> float | None:
+        return None if result.error else compute(result)
+
+    return Measure(name, label, definition, unit, compute_finished, higher_is_better=False, needs_model=needs_model)
+
+
+def _divide(count: int, total: int) -> float | None:
+    return count / total if total else None
+
+
 def build_query_measures() -> list[Measure]:
-    """Measures of queries for nothing new, or too much. Failed rollouts are left out, and those without what is counted."""
-
-    def measure(
-        name: str, label: str, definition: str, count: Callable[[QuestionResult], int], total: Callable[[QuestionResult], int]
-    ) -> Measure:
-        return Measure(
-            name,
-            label,
-            definition,
-            Unit.RATE,
-            lambda r: None if r.error or not total(r) else count(r) / total(r),
-            higher_is_better=False,
-            needs_model=True,
-        )
-
+    """Measures of queries for nothing new, or too much; rollouts without what is counted are left out."""
+    searches = "share of the searches of a rollout"
     return [
-        measure(
+        _measure_cost(
             "empty_queries",
             "Empty queries",
-            "share of the searches of a rollout that ask for nothing, or add nothing to the question",
-            lambda r: r.num_empty_queries,
-            lambda r: r.num_searches,
+            f"{searches} that ask for nothing, or add nothing to the question",
+            lambda r: _divide(r.num_empty_queries, r.num_searches),
+            Unit.RATE,
         ),
-        measure(
+        _measure_cost(
             "repeated_queries",
             "Repeated queries",
-            "share of the searches of a rollout whose query it had made before",
-            lambda r: r.num_repeated_queries,
-            lambda r: r.num_searches,
+            f"{searches} whose query it had made before",
+            lambda r: _divide(r.num_repeated_queries, r.num_searches),
+            Unit.RATE,
         ),
-        measure(
+        _measure_cost(
             "partial_searches",
             "Partial searches",
-            "share of the searches of a rollout that left out parts of a query that would cost more than search.max_query_ms",
-            lambda r: r.num_partial_searches,
-            lambda r: r.num_searches,
+            f"{searches} that left out parts of a query that would cost more than search.max_query_ms",
+            lambda r: _divide(r.num_partial_searches, r.num_searches),
+            Unit.RATE,
         ),
-        measure(
+        _measure_cost(
             "unreadable_replies",
             "Unreadable replies",
             "share of the replies of a rollout without a readable action",
-            lambda r: r.num_format_errors,
-            lambda r: r.num_iterations,
+            lambda r: _divide(r.num_format_errors, r.num_iterations),
+            Unit.RATE,
         ),
     ]
 
 
 def build_effort_measures() -> list[Measure]:
-    """Measures of a rollout's cost. Failed rollouts are left out here, since one that broke off early would look cheap."""
-
-    def measure(
-        name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None], needs_model: bool = True
-    ) -> Measure:
-        return Measure(
-            name,
-            label,
-            definition,
-            Unit.COUNT,
-            lambda r: None if r.error else compute(r),
-            higher_is_better=False,
-            needs_model=needs_model,
-        )
-
+    """Measures of a rollout's cost."""
+    success = "turn of the first success over the questions with a success only"
     return [
-        measure("pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), False),
-        measure("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
-        measure(
-            "iterations_to_success",
-            "Iterations to success",
-            "turn of the first success over the questions with a success only",
-            lambda r: r.iterations_to_success,
+        _measure_cost(
+            "pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), needs_model=False
         ),
-        measure("num_searches", "Searches", "searches in a rollout", lambda r: r.num_searches),
-        measure(
-            "num_completion_tokens",
-            "Tokens",
-            "tokens written in a rollout",
-            lambda r: r.num_completion_tokens,
-        ),
+        _measure_cost("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
+        _measure_cost("iterations_to_success", "Iterations to success", success, lambda r: r.iterations_to_success),
+        _measure_cost("num_searches", "Searches", "searches in a rollout", lambda r: r.num_searches),
+        _measure_cost("num_completion_tokens", "Tokens", "tokens written in a rollout", lambda r: r.num_completion_tokens),
     ]
 
 
 def build_tool_measures(tools: Iterable[str]) -> list[Measure]:
-    """Measures of tools: calls in a rollout, failures, and time. Failed rollouts are left out.
+    """Measures of tools: calls in a rollout, failures, and time.
 
     Args:
         tools: other than search, that a rollout of some policy called.
     """
-    measures = []
-    for tool in tools:
-        calls = Measure(
-            f"calls_of_{tool}",
-            f"Calls of {tool}",
-            f"calls of {tool} in a rollout",
-            Unit.COUNT,
-            lambda r, tool=tool: None if r.error else float(_find_use(r, tool).num_calls),
-            higher_is_better=False,
-            needs_model=True,
-        )
-        failures = Measure(
+    return [measure for tool in tools for measure in _measure_tool(tool)]
+
+
+def _measure_tool(tool: str) -> list[Measure]:
+    def find(result: QuestionResult) -> ToolUse:
+        return next((use for use in result.tool_uses if use.tool == tool), ToolUse(tool, 0, 0, 0.0))
+
+    calling = f"seconds of a rollout in which {tool} runs, over those that call it"
+    return [
+        _measure_cost(f"calls_of_{tool}", f"Calls of {tool}", f"calls of {tool} in a rollout", lambda r: find(r).num_calls),
+        _measure_cost(
             f"failed_calls_of_{tool}",
             f"Failed calls of {tool}",
             f"share of the calls of {tool} in a rollout that fail",
+            lambda r: _divide(find(r).num_errors, find(r).num_calls),
             Unit.RATE,
-            lambda r, tool=tool: (
-                _find_use(r, tool).num_errors / _find_use(r, tool).num_calls
-                if not r.error and _find_use(r, tool).num_calls
-                else None
-            ),
-            higher_is_better=False,
-            needs_model=True,
-        )
-        seconds = Measure(
-            f"seconds_of_{tool}",
-            f"Seconds of {tool}",
-            f"seconds of a rollout in which {tool} runs, over those that call it",
-            Unit.COUNT,
-            lambda r, tool=tool: _find_use(r, tool).seconds if not r.error and _find_use(r, tool).num_calls else None,
-            higher_is_better=False,
-            needs_model=True,
-        )
-        measures += [calls, failures, seconds]
-    return measures
-
-
-def _find_use(result: QuestionResult, tool: str) -> ToolUse:
-    return next((use for use in result.tool_uses if use.tool == tool), ToolUse(tool, 0, 0, 0.0))
+        ),
+        _measure_cost(
+            f"seconds_of_{tool}", f"Seconds of {tool}", calling, lambda r: find(r).seconds if find(r).num_calls else None
+        ),
+    ]
 
 
 def build_answer_measures(*, has_judge: bool) -> list[Measure]:
     """Measures of the answers."""
-    semantic = Measure(
-        "semantic_accuracy",
-        "Semantic accuracy",
-        "what answers are worth to the judge: correct 1, partial .5, incorrect 0; those without a verdict are left out",
-        Unit.RATE,
-        lambda r: r.semantic,
-        needs_model=True,
-    )
-    return [
+    right = f"answers with ANLS* of at least {RIGHT_ANLS}"
+    judged = "what answers are worth to the judge: correct 1, partial .5, incorrect 0; those without a verdict are left out"
+
+    def is_right(result: QuestionResult) -> float | None:
+        return None if result.anls is None else float(result.is_right)
+
+    measures = [
         Measure(
-            "anls",
-            "ANLS*",
-            "similarity of the answer to the best gold variant",
-            Unit.SCORE,
-            lambda r: r.anls,
-            needs_model=True,
+            "anls", "ANLS*", "similarity of the answer to the best gold variant", Unit.SCORE, lambda r: r.anls, needs_model=True
         ),
-        Measure(
-            ANSWER_ACCURACY,
-            "Answer accuracy",
-            f"answers with ANLS* of at least {RIGHT_ANLS}",
-            Unit.SHARE,
-            lambda r: None if r.anls is None else float(r.is_right),
-            needs_model=True,
-        ),
-        *([semantic] if has_judge else []),
+        Measure(ANSWER_ACCURACY, "Answer accuracy", right, Unit.SHARE, is_right, needs_model=True),
+        Measure("semantic_accuracy", "Semantic accuracy", judged, Unit.RATE, lambda r: r.semantic, needs_model=True),
     ]
+    return measures if has_judge else measures[:-1]
 
 
 def build_citation_measures() -> list[Measure]:

@@ -9,17 +9,16 @@ from drag_ray.agent.scores import compute_rank_score
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
-from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
-from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.measure import Unit, choose_criterion, find_task
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.report.formatting import write_cell, write_label, write_number
 from drag_ray.evaluate.report.parts import Part, build_parts
 from drag_ray.evaluate.results import compute_result, compute_results
-from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.pass_at_k import PassRate, compute_pass_rates
 from drag_ray.evaluate.statistics.rows import Row, build_rows
 from drag_ray.rollout import journal
@@ -164,13 +163,13 @@ def _score_group(
     old = {name: [compute_result(rollout) for rollout in rollouts]}
     criterion = choose_criterion(find_task(old[name]))
     new = {name: [compute_result(rescore(rollout, terms)) for rollout in rollouts]}
-    drawn = (compute_clusters(new[name]), CONFIDENCE, num_resamples, seed)
-    old_values = {row.name: {name: row.metrics[name].value} for row in build_rows(old, [], build_measures(old), *drawn)}
-    rows = _choose_rows(build_rows(new, [], build_measures(new, criterion.primary), *drawn), measures)
+    drawn = Resampling(compute_clusters(new[name]), CONFIDENCE, num_resamples, seed)
+    old_values = {row.name: {name: row.metrics[name].value} for row in build_rows(old, [], build_measures(old), drawn)}
+    rows = _choose_rows(build_rows(new, [], build_measures(new, criterion.primary), drawn), measures)
     num_questions = len({result.question_id for result in new[name]})
     is_repeated = num_questions < len(rollouts)
     counted = f"{name}: {len(rollouts):,} rollouts of {num_questions:,} questions; every rollout counts as much as any other."
-    passed = _build_pass_table(compute_pass_rates(new[name], criterion, *drawn[1:])) if is_repeated else ()
+    passed = _build_pass_table(compute_pass_rates(new[name], criterion, CONFIDENCE, num_resamples, seed)) if is_repeated else ()
     return Scored([Part(name, [counted], _build_table(rows, old_values)), Part("Several samples", table=passed)], rows)
 
 

@@ -18,12 +18,10 @@ from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
-from drag_ray.evaluate.policies.hybrid_policies import search_by_both
-from drag_ray.evaluate.policies.page_reading import read_pages
 from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.policies.question_weights import FoundWeight, apply_found_weights
-from drag_ray.evaluate.policies.reranked_policies import put_pages_in_order
-from drag_ray.evaluate.policies.retriever_rescoring import add_variants
+from drag_ray.evaluate.policies.reranked_policies import put_pages_in_order, read_pages
+from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.policies.rollouts import roll_out
 from drag_ray.evaluate.question_result import QuestionResult

@@ -1,91 +1,86 @@
-"""A ranking in a new order, by a model that reads the question together with each page.
+"""Rankings in the order of a model that reads the question together with each page.
 
-Nogueira and Cho, Passage Re-ranking with BERT (2019).
+Nogueira and Cho, Passage Re-ranking with BERT (2019). Endpoints, evaluations and benchmarks order by this what a search finds,
+with a model of `engine.encoders.reranker`, which `finetune.methods.rerank` trains; the baseline `features` has scores of its own.
+A model that is shown a list and writes its order, as V-Retrver's, is an agent with the task of `agent.tasks.rerank` instead.
+
+What is read of a page, in training too, is how it begins, which often names its subject, and what it says of the question.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from drag_ray.search.passage import cut_passage
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence, Hit
+from drag_ray.types import Evidence, Hit, Hits
+
+_HEAD_CHARS = 120
+"""of the page's first line, which stand before a part from further down"""
 
 Score = Callable[[str, Sequence[str]], Sequence[float]]
 """From a question and texts to how well each of them answers it; more is better."""
-
-
-class PageTexts:
-    """The texts of pages that a model reads.
-
-    Args:
-        searcher: the index, which has the texts.
-        page_chars: characters that it reads of a page (`rerank.page_chars`).
-    """
-
-    def __init__(self, searcher: Searcher, page_chars: int = 0) -> None:
-        self._searcher = searcher
-        self._page_chars = page_chars
-
-    def read(self, question: str, pages: Sequence[Hit | Evidence]) -> list[str]:
-        """Of each page what is read with a question.
-
-        Raises:
-            SearchIndexError: a page is of another index.
-        """
-        return [cut_passage(self._searcher, page, question, self._page_chars) for page in pages]
 
 
 class PageRanker:
     """A model over the pages of an index. Safe to share between threads where the model is.
 
     Args:
-        texts: of the pages.
+        searcher: the index, which has the texts.
         score: the model.
+        page_chars: characters that it reads of a page (`rerank.page_chars`).
     """
 
-    def __init__(self, texts: PageTexts, score: Score) -> None:
-        self._texts = texts
+    def __init__(self, searcher: Searcher, score: Score, page_chars: int = 0) -> None:
+        self._searcher = searcher
         self._score = score
+        self._page_chars = page_chars
 
-    def score(self, question: str, pages: Sequence[Hit | Evidence]) -> list[float]:
-        """The scores of the pages as answers to the question.
+    def rerank(self, question: str, hits: Hits, top_k: int, known: dict[Evidence, float] | None = None) -> Hits:
+        """The `top_k` best of these pages by their scores as answers to the question (see `put_in_order`).
 
-        Raises:
-            SearchIndexError: a page is of another index.
-        """
-        return list(self._score(question, self._texts.read(question, pages)))
-
-    def rerank(self, question: str, hits: Sequence[Hit]) -> list[Hit]:
-        """The same pages, best first by their new scores; equal scores in the order that they had.
+        Args:
+            known: scores of pages that were read before for the question; those that are read now are added.
 
         Raises:
             SearchIndexError: a page is of another index.
         """
-        return put_in_order(hits, self.score(question, hits)) if hits else []
-
-
-class QuestionRanker:
-    """A ranker for one question, which reads a page once, whichever ranking it stands in."""
-
-    def __init__(self, ranker: PageRanker, question: str) -> None:
-        self._ranker = ranker
-        self._question = question
-        self._known: dict[Evidence, float] = {}
-
-    @property
-    def num_read(self) -> int:
-        """The pages that it has read."""
-        return len(self._known)
-
-    def rerank(self, hits: Sequence[Hit]) -> list[Hit]:
-        """As `PageRanker.rerank` for the question."""
-        unread = [hit for hit in hits if hit.page not in self._known]
+        known = {} if known is None else known
+        unread = [hit.page for hit in hits if hit.page not in known]
         if unread:
-            scores = self._ranker.score(self._question, unread)
-            self._known.update((hit.page, score) for hit, score in zip(unread, scores, strict=True))
-        return put_in_order(hits, [self._known[hit.page] for hit in hits])
+            passages = [cut_passage(self._searcher, page, question, self._page_chars) for page in unread]
+            known |= zip(unread, self._score(question, passages), strict=True)
+        return put_in_order(hits, known, top_k)
 
 
-def put_in_order(hits: Sequence[Hit], scores: Sequence[float]) -> list[Hit]:
-    """The same pages, best first by these scores, one for each; equal ones in the order that they had."""
-    ordered = sorted(zip(hits, scores, strict=True), key=lambda pair: -pair[1])
-    return [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
+def put_in_order(hits: Hits, scores: Mapping[Evidence, float], top_k: int) -> Hits:
+    """The `top_k` best of these pages by their scores, equal ones in the order that they had."""
+    ordered = sorted(hits, key=lambda hit: -scores[hit.page])[:top_k]
+    ranked = [Hit(hit.file, hit.page_number, rank, scores[hit.page]) for rank, hit in enumerate(ordered, start=1)]
+    return Hits(ranked, hits.is_partial)
+
+
+def cut_passage(searcher: Searcher, page: Hit | Evidence, question: str, max_chars: int) -> str:
+    """A page's text; of a longer one its beginning and, on a line of its own, the part with most of the question's rare words.
+
+    Args:
+        searcher: the index.
+        page: one of its pages.
+        question: what somebody wants to know.
+        max_chars: characters of the passage at most; 0 for the page as it is.
+
+    Raises:
+        SearchIndexError: the page is of another index.
+    """
+    text = searcher.text(page)
+    if not max_chars or len(text) <= max_chars:
+        return text
+    head = _cut_at_word(text.lstrip().partition("\n")[0], min(_HEAD_CHARS, max_chars // 4))
+    found = searcher.snippet(page, question, max_chars - len(head) - 1)
+    in_beginning = found.start + len(found.text) <= max_chars
+    return _cut_at_word(text, max_chars) if in_beginning else f"{head}\n{found.text}"
+
+
+def _cut_at_word(text: str, max_chars: int) -> str:
+    """As many words as fit in; of a word that alone does not, its beginning."""
+    if len(text) <= max_chars:
+        return text
+    whole, space, _ = text[: max_chars + 1].rpartition(" ")
+    return whole if space else text[:max_chars]

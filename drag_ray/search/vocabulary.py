@@ -1,15 +1,17 @@
-"""The terms of an index: what the patterns of a query stand for."""
+"""The terms of an index: what the patterns of a query stand for. Polars matches them, in time that is linear in their letters."""
 
 from collections.abc import Sequence
 
 import polars as pl
 
 from drag_ray.search.budget import EXPANDED_S, POSTING_S, SCAN_S, Budget
-from drag_ray.search.pattern import match_pattern
 from drag_ray.search.syntax import Pattern
 
 MAX_TERMS = 1_000_000
 """The commonest terms of an index, so many, are what patterns can stand for. Reading them takes 2 s when an index is opened."""
+MAX_FORM_CHARS = 64
+"""A longer pattern stands for its `literal` alone: each letter of a term may be compared with each of a pattern."""
+_REGEX_MARKS = frozenset("\\.+*?()|[]{}^$#&-~")
 
 
 class Vocabulary:
@@ -31,3 +33,19 @@ class Vocabulary:
         matched = match_pattern(node, self._terms)
         cost_s = int(matched.sum()) * EXPANDED_S + int(self._doc_freqs.filter(matched).sum()) * POSTING_S
         return self._terms.filter(matched).to_list() if budget.spend(cost_s) else None
+
+
+def match_pattern(pattern: Pattern, terms: pl.Series) -> pl.Series:
+    """For each term whether it has the form of the pattern, or is its `literal`."""
+    is_literal = (terms == pattern.literal) & bool(pattern.literal)
+    if len(pattern.form) > MAX_FORM_CHARS:
+        return is_literal
+    return is_literal | terms.str.contains(f"^(?:{_to_regex(pattern.form)})$")
+
+
+def _to_regex(form: str) -> str:
+    return "".join({"*": ".*", "?": "."}.get(char) or _escape(char) for char in form)
+
+
+def _escape(char: str) -> str:
+    return "\\" + char if char in _REGEX_MARKS else char

@@ -12,7 +12,7 @@ from drag_ray.cluster import tasks
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError
-from drag_ray.evaluate.policies.page_reading import AskedQuestion, list_pages, read_pages
+from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, list_pages, read_pages
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.types import Trajectory
 

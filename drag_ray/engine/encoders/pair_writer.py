@@ -3,7 +3,6 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -19,22 +18,11 @@ WrittenPair = list[int] | list[str]
 
 
 class Pairs(NamedTuple):
-    """A question with each window of some texts, and for each the text that it is of, by its place."""
+    """A question with each window of so many texts, and for each the text that it is of, by its place."""
 
     written: list[WrittenPair]
     places: list[int]
-
-
-def join_pairs(written: Sequence[Pairs], num_texts: Sequence[int]) -> Pairs:
-    """Join pairs of several questions, whose texts are counted on.
-
-    Args:
-        written: of each question.
-        num_texts: how many texts each has.
-    """
-    starts = accumulate(num_texts, initial=0)
-    places = [start + place for start, pairs in zip(starts, written, strict=False) for place in pairs.places]
-    return Pairs([pair for pairs in written for pair in pairs.written], places)
+    num_texts: int
 
 
 class PairWriter(ABC):
@@ -59,7 +47,7 @@ class PairWriter(ABC):
         with self._lock:
             windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
             written = self._encode(question, [window for _, window in windows]) if windows else []
-        return Pairs(written, [place for place, _ in windows])
+        return Pairs(written, [place for place, _ in windows], len(texts))
 
     def _cut(self, text: str) -> list[str]:
         """The windows of a page's text, which overlap; itself if it has not one token. A part of a page is read at once."""

@@ -14,7 +14,7 @@ from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadabl
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
-from drag_ray.search.rerank import PageRanker, PageTexts
+from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 
 _OPTION = "rerank.model"
@@ -39,14 +39,16 @@ class Reranker(ABC):
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """Relevance of each text to a question, by its best window. Scores of different models cannot be compared."""
-        return self.read(self.writer.write(question, texts), len(texts))
+        return self.read([self.writer.write(question, texts)])[0]
 
-    def read(self, pairs: Pairs, num_texts: int) -> list[float]:
-        """The scores of so many texts, whose windows these are."""
-        best = [float("-inf")] * num_texts
-        for place, value in zip(pairs.places, self._read(pairs.written), strict=True):
-            best[place] = max(best[place], value)
-        return best
+    def read(self, written: Sequence[Pairs]) -> list[list[float]]:
+        """The scores of the texts of each question. All are read at once: more windows of like length stand together."""
+        values = iter(self._read([window for pairs in written for window in pairs.written]))
+        scores = [[float("-inf")] * pairs.num_texts for pairs in written]
+        for best, pairs in zip(scores, written, strict=True):
+            for place in pairs.places:
+                best[place] = max(best[place], next(values))
+        return scores
 
     @abstractmethod
     def _read(self, written: Sequence[Any]) -> list[float]:
@@ -165,4 +167,4 @@ def load_reranker(config: RerankConfig) -> Reranker:
 def load_page_ranker(config: RerankConfig, searcher: Searcher) -> PageRanker:
     """The reranker for a model, over an index; raises what `load_reranker` does."""
     reranker = load_reranker(config)
-    return PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)
+    return PageRanker(searcher, reranker.score, reranker.writer.page_chars)

@@ -2,18 +2,61 @@
 `rerank`.
 
 A reranker can put no page first that the search has not found. So beside `rerank`, the question's own pages in a new order,
-stands what each policy finds, in its order.
+stands what each policy finds, in its order. The model reads on all GPUs of the cluster, or on its CPUs; what it reads is searched
+for and written in processes beside it, so that it never waits for all of it.
 """
 
+import logging
+import pickle
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drag_ray.baselines.rerank import Rerank
-from drag_ray.evaluate.policies.page_reading import AskedQuestion, ReadPages
+from tqdm import tqdm
+
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
+from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.tasks import Step, map_rows
+from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
-from drag_ray.search.rerank import put_in_order
-from drag_ray.types import Hits, Trajectory
+from drag_ray.search.rerank import cut_passage, put_in_order
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence, Hits, Trajectory
+
+if TYPE_CHECKING:
+    from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter
+    from drag_ray.engine.encoders.reranker import Reranker
+
+_logger = logging.getLogger(__name__)
+
+_QUESTIONS_PER_ROW = 16
+
+
+class AskedQuestion(NamedTuple):
+    """A question, and the rollouts that search for it."""
+
+    question: str
+    rollouts: tuple[Trajectory, ...]
+
+
+class ReadPages(NamedTuple):
+    """Hits of each rollout of a question, None where it searches for nothing, and the scores of the pages as its answers; more
+    is better."""
+
+    hits: list[Hits | None]
+    scores: dict[Evidence, float]
+
+
+class _WrittenPages(NamedTuple):
+    """Hits of each rollout of a question, and their pages as the model reads them."""
+
+    hits: list[Hits | None]
+    pages: list[Evidence]
+    pairs: "Pairs"
 
 
 def put_pages_in_order(
@@ -45,7 +88,7 @@ def put_pages_in_order(
         found = read_pages(asked, SearchAsAsked(reranker, index_dir, reranker.options.depth))
         for own, read in zip(places.values(), found, strict=True):
             for place, hits in zip(own, read.hits, strict=True):
-                ordered[place] = hits and _put_in_order(hits, read, rollouts[place].depth)
+                ordered[place] = hits and put_in_order(hits, read.scores, rollouts[place].depth)
         return ordered
 
     name = Rerank.name
@@ -56,6 +99,117 @@ def put_pages_in_order(
     return found
 
 
-def _put_in_order(hits: Hits, read: ReadPages, depth: int) -> Hits:
-    """The best of them by their new scores."""
-    return Hits(put_in_order(hits, [read.scores[hit.page] for hit in hits])[:depth], hits.is_partial)
+def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, config: RerankedConfig, stage_dir: Path) -> list[ReadPages]:
+    """Read for each question the pages that its rollouts find, each once.
+
+    Args:
+        asked: whose pages are read.
+        search: finds them.
+        config: the model and where it reads.
+        stage_dir: of the stage that reads; the nodes that see it help.
+
+    Raises:
+        ConfigError: the model cannot be read, what is searched is damaged, or no node sees the folder.
+    """
+    rows = [
+        {"start": start, "made": pickle.dumps(asked[start : start + _QUESTIONS_PER_ROW]), "error": ""}
+        for start in range(0, len(asked), _QUESTIONS_PER_ROW)
+    ]
+    steps = [Step(_PagesFinder, (search,)), Step(_PairsWriter, (config, search.index_dir)), Step(_PairsReader, (config,))]
+    read: list[ReadPages] = [ReadPages([], {}) for _ in asked]
+    _logger.info(f"rerank: {config.model} reads what is found for {len(asked):,} questions")
+    recorder = open_stage_recorder(stage_dir)
+    with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
+        for row in map_rows(steps, rows, config.device, stage_dir):
+            if row["error"]:
+                raise ConfigError(row["error"])
+            made: list[ReadPages] = pickle.loads(row["made"])
+            read[row["start"] : row["start"] + len(made)] = made
+            progress.update(len(made))
+            recorder.set_progress("read_questions", int(progress.n), len(asked))
+    num_pages = sum(len(one.scores) for one in read)
+    _logger.info(f"rerank: {num_pages:,} pages were read")
+    return read
+
+
+class _RowStep(ABC):
+    """A step of `read_pages` over a row of Ray Data, whose `made` is pickled, as Arrow has no types for what is in it: what the
+    step before has made for several questions becomes what this one makes. An error is left as text, as Ray would bury it."""
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        made, error = b"", row["error"]
+        if not error:
+            try:
+                made = pickle.dumps(self.make(pickle.loads(row["made"])))
+            except DragRayError as caught:
+                error = str(caught)
+        return {"start": row["start"], "made": made, "error": error}
+
+    @abstractmethod
+    def make(self, made: Any) -> list[Any]:
+        """Values that the next step takes, one a question."""
+
+
+class _PagesFinder(_RowStep):
+    """Searches for what rollouts search for."""
+
+    def __init__(self, search: SearchAsAsked) -> None:
+        self._search = search
+
+    def make(self, made: Sequence[AskedQuestion]) -> list[tuple[str, list[Hits | None]]]:
+        return [(question, [self._find(rollout) for rollout in rollouts]) for question, rollouts in made]
+
+    @cached_property
+    def _find(self) -> Callable[[Trajectory], Hits | None]:
+        return self._search.open()
+
+
+class _PairsWriter(_RowStep):
+    """Cuts the pages that were found, each once for a question, and writes their tokens."""
+
+    def __init__(self, config: RerankedConfig, search_index: Path) -> None:
+        self._config = config
+        self._search_index = search_index
+
+    def make(self, made: Sequence[tuple[str, list[Hits | None]]]) -> list[_WrittenPages]:
+        written: list[_WrittenPages] = []
+        for question, hits in made:
+            pages = list_pages(hits)
+            passages = [cut_passage(self._searcher, page, question, self._writer.page_chars) for page in pages]
+            written.append(_WrittenPages(hits, pages, self._writer.write(question, passages)))
+        return written
+
+    @cached_property
+    def _writer(self) -> "PairWriter":
+        from drag_ray.engine.encoders.pair_writer import load_pair_writer
+        from drag_ray.engine.encoders.reranker_files import find_files
+
+        return load_pair_writer(find_files(self._config))
+
+    @cached_property
+    def _searcher(self) -> Searcher:
+        return Searcher(self._search_index)
+
+
+class _PairsReader(_RowStep):
+    """Reads what is written, with a model that is loaded at once: elsewhere the first row is being written."""
+
+    def __init__(self, config: RerankedConfig) -> None:
+        from drag_ray.engine.encoders.reranker import load_reranker
+
+        self._loaded: Reranker | ConfigError
+        try:
+            self._loaded = load_reranker(config)
+        except ConfigError as error:
+            self._loaded = error
+
+    def make(self, made: Sequence[_WrittenPages]) -> list[ReadPages]:
+        if isinstance(self._loaded, ConfigError):
+            raise self._loaded
+        scores = self._loaded.read([one.pairs for one in made])
+        return [ReadPages(one.hits, dict(zip(one.pages, found, strict=True))) for one, found in zip(made, scores, strict=True)]
+
+
+def list_pages(hits: Sequence[Hits | None]) -> list[Evidence]:
+    """The pages that several searches have found, each once, as they come."""
+    return list(dict.fromkeys(hit.page for found in hits if found for hit in found))

@@ -1,11 +1,16 @@
 """Rollouts as they would have been with another search for the same reply.
 
 Where a rollout has one turn, its reply does not depend on what is found, so another search costs no token.
+
+Who can search by vectors does not choose between them and a policy: beside `hybrid`, the question searched by words and by
+vectors at once, as an endpoint does with that retrieval, stands what each policy adds to it, searched by both; and what baselines
+add that write no sentence, as `templates` does, so that a policy is compared with them on equal terms.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from drag_ray.agent.environment import PageIndex, compute_evidence_rank
@@ -13,6 +18,7 @@ from drag_ray.agent.keywords import choose_words
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
+from drag_ray.baselines.weights import WeightedSearcher
 from drag_ray.cluster.tasks import map_parts
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.search.dense import join_expanded
@@ -61,9 +67,63 @@ class SearchAsAsked:
         return lambda rollout: search_as_asked(rollout, index, max(self.depth, rollout.depth))
 
 
-def search_on_cluster(search: Search, rollouts: Sequence[Trajectory], index_dir: Path) -> list[Hits | None]:
-    """The hits of a search for each rollout, on all CPUs of the nodes that see the index. Raises what the search does."""
-    return list(map_parts(search, rollouts, _NUM_AT_ONCE, index_dir))
+@dataclass(frozen=True)
+class SearchTermsBeside:
+    """Searches with the weighted terms of rollouts, fused with those by the vectors of their questions.
+
+    Attributes:
+        hybrid: prepared.
+        index_dir: the folder of the search index.
+    """
+
+    hybrid: Hybrid
+    index_dir: Path
+
+    def __call__(self, rollouts: Sequence[Trajectory]) -> list[Hits | None]:
+        """A `Search`; None for a rollout that failed. Errors are those of `SearchAsAsked`."""
+        searcher = Searcher(self.index_dir)
+        index = self.hybrid.open_searcher(searcher, list(dict.fromkeys(rollout.question for rollout in rollouts)))
+        words = WeightedSearcher(searcher)
+
+        def find(rollout: Trajectory) -> Hits | None:
+            turn = find_only_search(rollout)
+            return turn and index.search_beside(partial(words.search, turn.query), rollout.question, rollout.depth)
+
+        return list(map(find, rollouts))
+
+
+def search_by_both(
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    policies: Sequence[str],
+    weighting: Sequence[str],
+    hybrid: Hybrid,
+    index_dir: Path,
+) -> dict[str, list[Trajectory]]:
+    """The trajectories after `rescore_with_retriever`, as `NAME+hybrid`, on all CPUs of the nodes that see the index.
+
+    Args:
+        trajectories: of each policy and baseline.
+        policies: the names of those that a model writes for.
+        weighting: the names of baselines that search for terms with weights. Vectors are of sentences, so what their terms find
+            is fused with what the vectors find for the question.
+        hybrid: prepared, with the vectors of the index.
+        index_dir: the folder of the search index.
+
+    Raises:
+        SearchIndexError: the vectors are damaged, or of another index or model.
+        ConfigError: their model is gone.
+    """
+
+    def search_on_cluster(search: Search, rollouts: Sequence[Trajectory]) -> list[Hits | None]:
+        return list(map_parts(search, rollouts, _NUM_AT_ONCE, index_dir))
+
+    found: dict[str, list[Trajectory]] = {}
+    for names, search in (
+        (policies, SearchAsAsked(hybrid, index_dir)),
+        (weighting, SearchTermsBeside(hybrid, index_dir)),
+    ):
+        found |= rescore_with_retriever(trajectories, names, Hybrid.name, partial(search_on_cluster, search))
+    return found
 
 
 def rescore_with_retriever(

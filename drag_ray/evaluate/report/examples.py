@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion, leave_unasked
+from drag_ray.evaluate.measure import ANSWER_ACCURACY, Criterion, leave_unasked
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import Transcript, build_transcript, to_page

@@ -6,17 +6,14 @@ from dataclasses import astuple
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.context import ReportContext
-from drag_ray.evaluate.criterion import Criterion
-from drag_ray.evaluate.effort import Ratio
-from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.effort import Ratio, TurnSuccess
+from drag_ray.evaluate.measure import Criterion, Unit
 from drag_ray.evaluate.policies.policy import BASE_NAME, is_without_language_model
-from drag_ray.evaluate.statistics.clusters import FEW_CLUSTERS
 from drag_ray.evaluate.statistics.differences import SIGN_FLIP, Difference, Finding
-from drag_ray.evaluate.statistics.family import count_tests
+from drag_ray.evaluate.statistics.intervals import FEW_CLUSTERS
 from drag_ray.evaluate.statistics.pass_at_k import PassRate
-from drag_ray.evaluate.statistics.rows import Metric, Row
+from drag_ray.evaluate.statistics.rows import Metric, Row, count_tests
 from drag_ray.evaluate.statistics.significance import POWER
-from drag_ray.evaluate.turns import TurnSuccess
 
 NO_VALUE = "-"
 _INCIDENTS = (

@@ -1,4 +1,5 @@
-"""The differences of two policies on the same questions: how large, how sure, and how large one would have to be to be seen."""
+"""The values of measures on single questions as arrays, and the differences of two policies on the same questions: how large, how
+sure, and how large one would have to be to be seen."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,20 +10,31 @@ from typing import NamedTuple
 import numpy as np
 
 from drag_ray.evaluate.measure import Measure, Unit
-from drag_ray.evaluate.statistics.intervals import Floats, Ints, compute_interval, compute_means
+from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.statistics.intervals import Floats, Resampling, compute_means
 from drag_ray.evaluate.statistics.significance import (
     compute_detectable_difference,
     compute_mcnemar_p_value,
     compute_sign_flip_p_values,
     compute_standard_errors,
 )
-from drag_ray.evaluate.statistics.tabulation import Pair, Table
 
 MCNEMAR, SIGN_FLIP = "mcnemar", "sign_flip"
 
+Pair = tuple[str, str]
+"""A policy and the reference that is subtracted from it."""
+
+
+class Table(NamedTuple):
+    """`values` of shape (num_questions, num_measures), NaN where a measure does not apply; the `samples` of their means of shape
+    (num_resamples, num_measures)."""
+
+    values: Floats
+    samples: Floats
+
 
 class Finding(StrEnum):
-    """The finding of a difference of the family (see `family`)."""
+    """The finding of a difference of the family (see `rows`)."""
 
     MORE = "more"
     """The interval is above 0, and the corrected test agrees."""
@@ -76,15 +88,57 @@ class Difference:
     num_needed: int | None = None
 
 
+def build_tables(
+    results: Mapping[str, Sequence[QuestionResult]],
+    pairs: Sequence[Pair],
+    measures: Sequence[Measure],
+    resampling: Resampling,
+) -> tuple[dict[str, Table], dict[Pair, Table]]:
+    """The table of each policy, and for each pair that of its reference, whose values may depend on the policy.
+
+    All are drawn together, so that the samples of any two are paired.
+    """
+    values = {policy: _tabulate(rows, measures) for policy, rows in results.items()}
+    dependent = [column for column, measure in enumerate(measures) if measure.compute_reference]
+    replacements = {pair: _tabulate_reference(results[pair[0]], results[pair[1]], measures) for pair in pairs}
+    blocks = [*values.values(), *replacements.values()]
+    ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
+    samples = np.split(resampling.draw_means(np.hstack(blocks)), ends, axis=1)
+    tables = {policy: Table(values[policy], drawn) for policy, drawn in zip(values, samples, strict=False)}
+    references = {}
+    for pair, drawn in zip(pairs, samples[len(tables) :], strict=True):
+        table = references[pair] = Table(*(array.copy() for array in tables[pair[1]]))
+        table.values[:, dependent], table.samples[:, dependent] = replacements[pair], drawn
+    return tables, references
+
+
+def _tabulate(results: Sequence[QuestionResult], measures: Sequence[Measure]) -> Floats:
+    applies = [not measure.needs_model or _has_model(results) for measure in measures]
+    return _to_array([[m.compute(result) if a else None for m, a in zip(measures, applies, strict=True)] for result in results])
+
+
+def _tabulate_reference(
+    policy: Sequence[QuestionResult], reference: Sequence[QuestionResult], measures: Sequence[Measure]
+) -> Floats:
+    computes = [measure.compute_reference for measure in measures if measure.compute_reference]
+    return _to_array([[compute(*both) for compute in computes] for both in zip(policy, reference, strict=True)])
+
+
+def _to_array(cells: list[list[float | None]]) -> Floats:
+    return np.array([[math.nan if cell is None else cell for cell in row] for row in cells], dtype=np.float64)
+
+
+def _has_model(results: Sequence[QuestionResult]) -> bool:
+    """False for a policy whose rollouts end well without one written token, such as searching the question itself."""
+    finished = [result for result in results if not result.error]
+    return not finished or any(result.num_completion_tokens for result in finished)
+
+
 def build_differences(
     tables: Mapping[str, Table],
     references: Mapping[Pair, Table],
     measures: Sequence[Measure],
-    clusters: Ints,
-    confidence: float,
-    *,
-    num_permutations: int,
-    seed: int,
+    resampling: Resampling,
 ) -> list[list[Difference]]:
     """For each pair the difference in each measure.
 
@@ -92,79 +146,58 @@ def build_differences(
         tables: of each policy.
         references: of the reference of each pair of (policy, reference), under the terms of the pair.
         measures: the columns of the tables.
-        clusters: as in `intervals`.
-        confidence: coverage of the intervals; what is left of 1 is the level of the tests.
-        num_permutations: of the test.
-        seed: of the permutations.
+        resampling: of the tests too.
     """
     if not references:
         return []
     # One array for all pairs, so that clusters are swapped once.
     second = np.hstack([tables[policy].values for policy, _ in references])
     first = np.hstack([reference.values for reference in references.values()])
-    p_values = compute_sign_flip_p_values(first, second, clusters, num_permutations, seed)
-    num_clusters = int(clusters.max()) + 1
-    found = []
-    for place, ((policy, name), reference) in enumerate(references.items()):
-        samples = tables[policy].samples - reference.samples
-        both = _Both(policy, name, tables[policy].values, reference.values, samples)
-        errors = compute_standard_errors(samples, num_clusters)
-        offset = place * len(measures)
+    clusters, num_permutations = resampling.clusters, resampling.num_resamples
+    p_values = iter(compute_sign_flip_p_values(first, second, clusters, num_permutations, resampling.seed))
+    found: list[list[Difference]] = []
+    for pair, reference in references.items():
+        table = tables[pair[0]]
+        errors = compute_standard_errors(table.samples - reference.samples, int(clusters.max()) + 1)
+        both = (pair, table, reference)
         found.append(
             [
-                _build_difference(
-                    both,
-                    column,
-                    is_exact=measure.unit is Unit.SHARE and num_clusters == len(clusters),
-                    p_value=or_none(p_values[offset + column]),
-                    floor=1 / (num_permutations + 1),
-                    standard_error=or_none(errors[column]),
-                    num_clusters=num_clusters,
-                    confidence=confidence,
-                )
+                _build_difference(both, column, measure.unit, or_none(next(p_values)), or_none(errors[column]), resampling)
                 for column, measure in enumerate(measures)
             ]
         )
     return found
 
 
-class _Both(NamedTuple):
-    policy: str
-    reference: str
-    values: Floats
-    reference_values: Floats
-    samples: Floats
-
-
 def _build_difference(
-    both: _Both,
+    both: tuple[Pair, Table, Table],
     column: int,
-    *,
-    is_exact: bool,
+    unit: Unit,
     p_value: float | None,
-    floor: float,
     standard_error: float | None,
-    num_clusters: int,
-    confidence: float,
+    resampling: Resampling,
 ) -> Difference:
-    values, reference_values = both.values[:, column], both.reference_values[:, column]
+    """The difference in one measure; `p_value` is that of the permutation test."""
+    pair, table, reference = both
+    values, reference_values = table.values[:, column], reference.values[:, column]
+    samples = table.samples[:, column] - reference.samples[:, column]
     mean, reference_mean = (or_none(compute_means(array[:, None])[0]) for array in (values, reference_values))
     value = None if mean is None or reference_mean is None else mean - reference_mean
-    low, high = (None if value is None else compute_interval(both.samples[:, column], confidence)) or (None, None)
+    low, high = (None if value is None else resampling.compute_interval(samples)) or (None, None)
     num_higher, num_lower = int(np.sum(values > reference_values)), int(np.sum(values < reference_values))
+    num_clusters, level = int(resampling.clusters.max()) + 1, 1 - resampling.confidence
+    is_exact = unit is Unit.SHARE and num_clusters == len(resampling.clusters)
     if is_exact and p_value is not None:
         p_value = compute_mcnemar_p_value(num_higher, num_lower)
-    level = 1 - confidence
     return Difference(
-        policy=both.policy,
-        reference=both.reference,
+        *pair,
         reference_value=reference_mean,
         value=value,
         low=low,
         high=high,
         standard_error=standard_error,
         p_value=p_value,
-        is_at_floor=not is_exact and p_value is not None and p_value <= floor,
+        is_at_floor=not is_exact and p_value is not None and p_value <= 1 / (resampling.num_resamples + 1),
         test=MCNEMAR if is_exact else SIGN_FLIP,
         num_higher=num_higher,
         num_lower=num_lower,

@@ -1,19 +1,91 @@
-"""Bootstrap intervals of means, over clusters of questions.
+"""Bootstrap intervals of means, over clusters of questions that depend on each other.
 
 Values come as arrays of shape (num_questions, num_measures), NaN where a measure does not apply to a question.
-Clusters are what is resampled (see `clusters`), so one draw serves every measure and every policy and keeps them paired.
+Clusters, the questions of a document each, are what is resampled, so one draw serves every measure and every policy and keeps
+them paired.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drag_ray.corpus.split import compute_components
+from drag_ray.evaluate.question_result import QuestionResult
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CHUNK_CELLS = 4_000_000
 """Cells of the largest scratch array, about 32 MB: memory stays bounded whatever the number of questions."""
+FEW_CLUSTERS = 20
+"""With fewer clusters of equal size intervals come out too narrow (Cameron and Miller, 2015, section VI)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSizes:
+    """The number of clusters, the questions of the largest, and how many of equal size would tell as much.
+
+    The last is N^2 over the sum of the squared sizes (Kish, 1965).
+    """
+
+    num_clusters: int
+    largest: int
+    num_effective: float
+
+
+def compute_clusters(results: Sequence[QuestionResult]) -> Ints:
+    """The number of each question's cluster, from 0 in the order of their first questions. Shape (num_questions,).
+
+    A cluster is a document, that of the first evidence page, or the documents of one group.  A group joins only documents that
+    are its own with all their questions: groups that cross documents (near-duplicate entries of several manuals) would chain most
+    of a collection into one cluster, from which nothing could be told. A question whose pages are not known is by itself.
+    """
+    groups: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        groups[result.file].add(result.group)
+    keys = (
+        [
+            ("file", result.file) if result.file else ("question", result.question_id),
+            *([("group", result.group)] if result.file and result.group and len(groups[result.file]) == 1 else []),
+        ]
+        for result in results
+    )
+    _, numbers = np.unique(compute_components(keys), return_inverse=True)
+    return numbers.astype(np.int64)
+
+
+def compute_cluster_sizes(clusters: Ints) -> ClusterSizes:
+    """The sizes of clusters that are numbered as by `compute_clusters`."""
+    sizes = np.bincount(clusters)
+    return ClusterSizes(len(sizes), int(sizes.max()), float(sizes.sum() ** 2 / np.sum(sizes**2)))
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """The draws of intervals and tests of the same questions.
+
+    Attributes:
+        clusters: shape (num_questions,), as of `compute_clusters`.
+        confidence: coverage of the intervals; what is left of 1 is the level of the tests.
+        num_resamples: bootstrap resamples, and permutations of the tests.
+        seed: makes both repeatable.
+    """
+
+    clusters: Ints
+    confidence: float = 0.95
+    num_resamples: int = 10_000
+    seed: int = 0
+
+    def draw_means(self, values: Floats) -> Floats:
+        """As `bootstrap_means`."""
+        return bootstrap_means(values, self.clusters, self.num_resamples, self.seed)
+
+    def compute_interval(self, samples: Floats) -> tuple[float, float] | None:
+        """As the function `compute_interval`."""
+        return compute_interval(samples, self.confidence)
 
 
 def compute_means(values: Floats) -> Floats:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drag_ray.evaluate.criterion import Criterion
+from drag_ray.evaluate.measure import Criterion
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.statistics.clusters import compute_clusters
 from drag_ray.evaluate.statistics.differences import or_none
-from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_means
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters, compute_means
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,10 @@ def compute_pass_rates(
     columns = [(k, num_turns) for num_turns in turns for k in sizes]
     values = np.array([[_estimate(turns, k, num_turns) for k, num_turns in columns] for turns in solved], dtype=np.float64)
     clusters = compute_clusters([rollouts[0] for rollouts in by_question.values()])
-    drawn = bootstrap_means(values, clusters, num_resamples, seed)
+    resampling = Resampling(clusters, confidence, num_resamples, seed)
+    drawn = resampling.draw_means(values)
     return tuple(
-        PassRate(k, num_turns, or_none(mean), *(compute_interval(drawn[:, place], confidence) or (None, None)))
+        PassRate(k, num_turns, or_none(mean), *(resampling.compute_interval(drawn[:, place]) or (None, None)))
         for place, ((k, num_turns), mean) in enumerate(zip(columns, compute_means(values), strict=True))
     )
 

@@ -1,15 +1,18 @@
-"""Every measure with its interval, every difference with its test."""
+"""Every measure with its interval, every difference with its test.
+
+The verdict may rest on a family of tests: the subject against every other policy on a few measures, corrected together.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drag_ray.evaluate.measure import Measure, Unit
+from drag_ray.evaluate.measure import FIRST_HIT_RATE, Criterion, Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.statistics.differences import Difference, build_differences, or_none
-from drag_ray.evaluate.statistics.intervals import Ints, compute_interval, compute_means
-from drag_ray.evaluate.statistics.tabulation import Pair, Table, build_tables
+from drag_ray.evaluate.statistics.differences import Difference, Finding, Pair, Table, build_differences, build_tables, or_none
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_cluster_sizes, compute_means
+from drag_ray.evaluate.statistics.significance import compute_detectable_difference, compute_holm_levels, compute_num_needed, holm
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,7 @@ def build_rows(
     results: Mapping[str, Sequence[QuestionResult]],
     pairs: Sequence[Pair],
     measures: Sequence[Measure],
-    clusters: Ints,
-    confidence: float,
-    num_resamples: int,
-    seed: int,
+    resampling: Resampling,
 ) -> tuple[Row, ...]:
     """The rows of the measures, with a difference for each pair of (policy, reference).
 
@@ -57,16 +57,13 @@ def build_rows(
         results: the results of each policy, for the same questions in the same order.
         pairs: which policies to subtract from which.
         measures: a row each.
-        clusters: as in `intervals`.
-        confidence: coverage of the intervals.
-        num_resamples: bootstrap resamples, and permutations of the test.
-        seed: makes both repeatable.
+        resampling: of intervals and tests.
     """
     if not measures:
         return ()
-    tables, references = build_tables(results, pairs, measures, clusters, num_resamples, seed)
-    metrics = {policy: _build_metrics(table, confidence) for policy, table in tables.items()}
-    differences = build_differences(tables, references, measures, clusters, confidence, num_permutations=num_resamples, seed=seed)
+    tables, references = build_tables(results, pairs, measures, resampling)
+    metrics = {policy: _build_metrics(table, resampling) for policy, table in tables.items()}
+    differences = build_differences(tables, references, measures, resampling)
     return tuple(
         Row(
             measure.name,
@@ -81,11 +78,65 @@ def build_rows(
     )
 
 
-def _build_metrics(table: Table, confidence: float) -> list[Metric]:
+def _build_metrics(table: Table, resampling: Resampling) -> list[Metric]:
     counts, means = np.sum(~np.isnan(table.values), axis=0), compute_means(table.values)
     metrics = []
     for column, count in enumerate(counts):
-        interval = compute_interval(table.samples[:, column], confidence) if count else None
+        interval = resampling.compute_interval(table.samples[:, column]) if count else None
         low, high = interval or (None, None)
         metrics.append(Metric(or_none(means[column]), low, high, int(count)))
     return metrics
+
+
+def correct_rows(rows: Sequence[Row], criterion: Criterion, subject: str, top_k: int, resampling: Resampling) -> tuple[Row, ...]:
+    """The rows with Holm's correction over the family, in the differences of `subject` and the measures that `criterion` has
+    tested: what they come to, and what would have been detected at the level that the correction leaves them.
+
+    Hit@top_k is the first-hit rate by another name: where that is tested, it has that p-value and counts once.
+    """
+    same = f"hit_at_{top_k}" if FIRST_HIT_RATE in criterion.tested else ""
+    tests = {
+        (row.name, difference.reference): difference.p_value
+        for row in rows
+        if row.name in criterion.tested and row.name != same
+        for difference in row.differences
+        if difference.policy == subject and difference.p_value is not None
+    }
+    p_values, alpha = list(tests.values()), 1 - resampling.confidence
+    num_clusters = compute_cluster_sizes(resampling.clusters).num_clusters
+    corrected = dict(zip(tests, zip(holm(p_values), compute_holm_levels(p_values, alpha), strict=True), strict=True))
+
+    def correct(row: Row, difference: Difference) -> Difference:
+        found = corrected.get((FIRST_HIT_RATE if row.name == same else row.name, difference.reference))
+        if difference.policy != subject or found is None:
+            return difference
+        return _correct_difference(difference, *found, num_clusters, row.metrics[subject].n, alpha)
+
+    return tuple(replace(row, differences=tuple(correct(row, difference) for difference in row.differences)) for row in rows)
+
+
+def _correct_difference(
+    difference: Difference, adjusted: float, level: float, num_clusters: int, num_questions: int, alpha: float
+) -> Difference:
+    finding = _find(difference, is_significant=adjusted < alpha)
+    detectable, num_needed = difference.detectable, None
+    if difference.standard_error is not None:
+        detectable = compute_detectable_difference(difference.standard_error, num_clusters, level)
+        if finding is Finding.UNSURE and difference.value is not None:
+            num_needed = compute_num_needed(difference.value, detectable, num_questions)
+    return replace(
+        difference, adjusted_p_value=adjusted, level=level, detectable=detectable, finding=finding, num_needed=num_needed
+    )
+
+
+def _find(difference: Difference, *, is_significant: bool) -> Finding:
+    if difference.low is None or difference.high is None or not is_significant:
+        return Finding.UNSURE
+    if difference.low > 0:
+        return Finding.MORE
+    return Finding.LESS if difference.high < 0 else Finding.UNSURE
+
+
+def count_tests(rows: Sequence[Row], top_k: int) -> int:
+    """The number of tests that were corrected together."""
+    return sum(d.adjusted_p_value is not None for row in rows if row.name != f"hit_at_{top_k}" for d in row.differences)

@@ -11,10 +11,10 @@ from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import PageRanker, QuestionRanker
+from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.limits import RefusalError
-from drag_ray.types import Hit, Hits, Page
+from drag_ray.types import Evidence, Hit, Hits, Page
 
 _logger = logging.getLogger(__name__)
 
@@ -72,24 +72,26 @@ class Retrieval:
             raise RefusalError(400, "rerank: no model ranks here. Start the endpoint with --serve.rerank.model.")
         return 0 if wants_rerank is False or self._ranker is None else max(self._rerank_depth, top_k)
 
-    def rerank(self, question: str, hits: Sequence[Hit]) -> list[Hit]:
+    def rerank(self, question: str, hits: Sequence[Hit]) -> Hits:
         """The same pages in the order of the model."""
         assert self._ranker, "no model ranks"
-        return self._ranker.rerank(question, hits)
+        return self._ranker.rerank(question, Hits(hits), len(hits))
 
     def order_by_question(self, index: PageIndex, question: str, depth: int) -> PageIndex:
         """The index, with the best `depth` pages of each search in the model's order."""
         assert self._ranker, "no model ranks"
-        return _QuestionOrder(index, QuestionRanker(self._ranker, question), depth)
+        return _QuestionOrder(index, self._ranker, question, depth)
 
 
 class _QuestionOrder:
-    """Finds what an index does, and orders it by a question, whatever was searched for."""
+    """Finds what an index does, and orders it by a question, whatever was searched for; each page is read once."""
 
-    def __init__(self, index: PageIndex, ranker: QuestionRanker, depth: int) -> None:
+    def __init__(self, index: PageIndex, ranker: PageRanker, question: str, depth: int) -> None:
         self._index = index
         self._ranker = ranker
+        self._question = question
         self._depth = depth
+        self._known: dict[Evidence, float] = {}
 
     def search(self, text: str, top_k: int) -> Hits:
         """As the index, whose errors are raised."""
@@ -106,7 +108,7 @@ class _QuestionOrder:
         return self._index.page(hit)
 
     def _order(self, hits: Hits, top_k: int) -> Hits:
-        return Hits(self._ranker.rerank(hits)[:top_k], hits.is_partial)
+        return self._ranker.rerank(self._question, hits, top_k, self._known)
 
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: RerankConfig) -> Retrieval:

@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
-from factories import build_page, build_question
+from factories import build_question
+from small_index import index_texts
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, Example, RerankOptions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy, RolloutTask
@@ -26,12 +26,9 @@ from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
-from drag_ray.search.config import SearchConfig
 from drag_ray.search.hybrid import fuse_rankings
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE
-from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 QUESTION = build_question(question="How fast may the rotor turn?", evidence=(Evidence("manual.pdf", 2),))
@@ -50,10 +47,7 @@ PREPARED: dict[str, Baseline] = {
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     folder = tmp_path_factory.mktemp("policies")
     texts = ["rotor rotor blade fast", "rotor limit 340 revolutions", "fuel pump", "turn left", "a may day"]
-    pages = [build_page(page_number=number, text=text) for number, text in enumerate(texts, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    searcher = Searcher(folder / "index")
+    searcher = index_texts(folder, texts)
     write_page_vectors(searcher, write_embedding_model(folder / "model"), folder / "vectors")
     write_cross_encoder(folder / "cross_encoder", seed=3)
     return searcher

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from factories import build_page, build_question
+from factories import build_question
+from small_index import index_texts
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.baselines.hyde import Hyde
@@ -18,9 +18,6 @@ from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.storage import artifacts
 
 NAMES = ("", "hyde", "query2doc")
 
@@ -31,13 +28,11 @@ def reply(request: Request) -> str:
 
 
 def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> None:
-    pages = [build_page(page_number=number, text=f"rotor speed limit {number}") for number in range(1, 9)]
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    searcher = index_texts(tmp_path, [f"rotor speed limit {number}" for number in range(1, 9)])
     agent, engine = AgentConfig(max_iterations=1), ScriptedEngine(reply)
     options = WorkerOptions(
         run_dir=tmp_path / "run",
-        index_dir=tmp_path / "index",
+        index_dir=searcher.index_dir,
         agent=agent,
         engine=EngineConfig(model="tiny"),
         policies={"": Policy("tiny")},

@@ -107,7 +107,7 @@ def test_features_are_those_that_are_named(tmp_path: Path) -> None:
     pages = [Page("a.pdf", 4, 4, "rotor speed limit", "text"), Page("b.pdf", 1, 1, "speed of the wind", "text")]
     write_index(tmp_path, pages, [build_question()])
     terms = PageTerms(Searcher(tmp_path / "search_index"))
-    found = Candidates([Hit("a.pdf", 4, 1, 2.0)], np.array([[1.0]]), np.array([[1.0]]))
+    found = Candidates(Hits([Hit("a.pdf", 4, 1, 2.0)]), np.array([[1.0]]), np.array([[1.0]]))
     rotor, speed = math.log(3 / 1.5), math.log(3 / 2.5)
     (row,) = compute_features("rotor wind speed", found, terms, [{"limit": 0.5, "wind": 9.0}])
     share = (rotor + speed) / (2 * rotor + speed)

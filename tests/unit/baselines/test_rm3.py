@@ -1,14 +1,11 @@
 """RM3, beside a calculation by hand."""
 
 import pytest
-from factories import build_page
+from small_index import index_texts
 
-from drag_ray import schemas
 from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 
 TEXTS = [
     "kidney stone kidney pain",
@@ -21,11 +18,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    folder = tmp_path_factory.mktemp("rm3")
-    pages = [build_page(page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig(analyzer="plain"))
-    return Searcher(folder / "index")
+    return index_texts(tmp_path_factory.mktemp("rm3"), TEXTS, config=SearchConfig(analyzer="plain"))
 
 
 def test_the_expanded_query_is_the_one_that_the_papers_define(searcher: Searcher) -> None:

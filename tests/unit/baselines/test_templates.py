@@ -8,38 +8,21 @@ from pathlib import Path
 
 import pytest
 from factories import build_page, build_question
+from small_index import write_index
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines import template_search
-from drag_ray.baselines.question_kinds import choose_kind, find_kinds
-from drag_ray.baselines.question_words import QuestionWords, compute_jaccard
+from drag_ray.baselines.question_words import QuestionWords, choose_kind, compute_jaccard, find_kinds
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.baselines.template_config import TemplateConfig
 from drag_ray.baselines.template_search import Trial, climb, find_templates, find_templates_once
 from drag_ray.baselines.templates import Templates
-from drag_ray.baselines.word_weights import vary_words, write_words
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
+from drag_ray.baselines.weights import vary_words, write_words
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Question
 
-DISEASES = (
-    "gout",
-    "mumps",
-    "rabies",
-    "scurvy",
-    "tetanus",
-    "typhus",
-    "cholera",
-    "measles",
-    "asthma",
-    "anthrax",
-    "rickets",
-    "lupus",
-)
+DISEASES = ["gout", "mumps", "rabies", "scurvy", "tetanus", "typhus", "cholera", "measles", "asthma", "polio", "rickets", "lupus"]
 TREATED, SEEN = frozenset({"how", "is", "treated"}), frozenset({"what", "are", "the", "signs", "of"})
 OPTIONS = TemplateConfig(least_questions=6, tried_questions=12, num_words=3, num_candidates=6, question_weight=1)
 
@@ -130,13 +113,13 @@ def questions() -> list[Question]:
 def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of a disease has a page of its treatment and a page of its signs, and neither word is in them."""
     folder = tmp_path_factory.mktemp("templates")
-    pages = []
-    for disease in DISEASES:
-        for number, text in enumerate((f"{disease} therapy with some drugs at home", f"{disease} fever, rash"), start=1):
-            pages.append(build_page(file=f"{disease}.pdf", page_number=number, text=text))
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return folder / "index"
+    pages = [
+        build_page(file=f"{disease}.pdf", page_number=number, text=f"{disease} {text}")
+        for disease in DISEASES
+        for number, text in enumerate(("therapy with some drugs at home", "fever, rash"), start=1)
+    ]
+    write_index(folder, pages, [])
+    return folder / "search_index"
 
 
 @pytest.fixture(scope="module")

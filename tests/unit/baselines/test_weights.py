@@ -3,26 +3,18 @@
 import math
 
 import pytest
-from factories import build_page
+from small_index import index_texts
 
-from drag_ray import schemas
 from drag_ray.baselines.weights import WeightedSearcher, read_weights, write_weights
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 
 TEXTS = ["rotor rotor speed", "rotor blade", "fuel pump and fuel tank", "fuel speed", "weather report of the day"]
 
 
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    folder = tmp_path_factory.mktemp("weights")
-    pages = [build_page(page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return Searcher(folder / "index")
+    return index_texts(tmp_path_factory.mktemp("weights"), TEXTS)
 
 
 def test_weights_survive_their_text_heaviest_first() -> None:

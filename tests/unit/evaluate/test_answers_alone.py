@@ -10,7 +10,7 @@ from finished_cases import finish_evaluation
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.question_result import Hops
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.intervals import compute_clusters
 from drag_ray.types import Question, Trajectory
 
 KNOWN = build_question(id="k", answers=("340 rpm",))

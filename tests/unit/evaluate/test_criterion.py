@@ -6,13 +6,13 @@ from evaluation_cases import CONTEXT, build_answering, build_comparison, build_q
 from drag_ray.agent.tasks import TASKS
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import compare
-from drag_ray.evaluate.criterion import CRITERIA, choose_criterion
+from drag_ray.evaluate.measure import CRITERIA, choose_criterion
 from drag_ray.evaluate.report.examples import Examples, Outcome, choose_examples
 from drag_ray.evaluate.report.formatting import write_settings, write_verdict
 from drag_ray.evaluate.report.parts import build_parts, build_report, format_console
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.family import count_tests
 from drag_ray.evaluate.statistics.pass_at_k import compute_pass_rates
+from drag_ray.evaluate.statistics.rows import count_tests
 
 RIGHT, WRONG = "340 rpm", "unknown"
 

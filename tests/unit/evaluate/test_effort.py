@@ -3,13 +3,14 @@ import math
 
 import numpy as np
 import pytest
-from evaluation_cases import build_questions, build_search_for
+from evaluation_cases import build_comparison, build_questions, build_search_for, build_searching
 from factories import build_answer, build_trajectory, build_turn
 from scipy import stats
 
-from drag_ray.evaluate.criterion import CRITERIA
 from drag_ray.evaluate.effort import NO_PRICES, Prices, Ratio, compute_efforts, compute_kuiper
+from drag_ray.evaluate.measure import CRITERIA
 from drag_ray.evaluate.results import compute_results
+from drag_ray.evaluate.statistics.intervals import Resampling
 
 
 def compute(outcomes, prices=NO_PRICES):
@@ -20,7 +21,9 @@ def compute(outcomes, prices=NO_PRICES):
         for question, (num_before, found) in zip(questions, outcomes, strict=True)
     ]
     results = compute_results({"base": rollouts}, questions)
-    return compute_efforts(results, CRITERIA["ranking"], prices, np.arange(len(outcomes)), 0.95, 5_000, 0)["base"]
+    return compute_efforts(results, CRITERIA["ranking"], prices, Resampling(np.arange(len(outcomes)), num_resamples=5_000))[
+        "base"
+    ]
 
 
 def test_what_a_solved_question_costs_is_all_that_was_spent_over_what_was_solved():
@@ -53,7 +56,7 @@ def test_a_policy_without_a_model_has_no_effort():
     questions = build_questions(2)
     rollouts = [build_trajectory(build_search_for(question, "q", 1), question=question, turns=()) for question in questions]
     assert (
-        compute_efforts(compute_results({"q": rollouts}, questions), CRITERIA["ranking"], NO_PRICES, np.arange(2), 0.95, 100, 0)
+        compute_efforts(compute_results({"q": rollouts}, questions), CRITERIA["ranking"], NO_PRICES, Resampling(np.arange(2)))
         == {}
     )
 
@@ -97,8 +100,38 @@ def test_rollouts_that_never_began_have_no_turns_to_waste():
         build_trajectory(build_search_for(questions[1], "q", None), question=questions[1]),
     ]
     effort = compute_efforts(
-        compute_results({"base": rollouts}, questions), CRITERIA["ranking"], NO_PRICES, np.arange(3), 0.95, 100, 0
+        compute_results({"base": rollouts}, questions), CRITERIA["ranking"], NO_PRICES, Resampling(np.arange(3))
     )["base"]
     assert effort.wasted_effort.value == 1 / 2
     assert effort.tokens_per_solved.value == 6.0
     assert math.isclose(effort.kuiper or 0, 0.5)  # unsolved after one turn: -1/2, then 0
+
+
+def test_success_by_turn_is_that_computed_by_hand():
+    comparison = build_searching()
+    assert list(comparison.turns) == ["base"]
+    first, second = comparison.turns["base"]
+    assert (first.turn, first.num_pages, second.turn, second.num_pages) == (1, 3, 2, 5)
+    shares = [(row.success, row.first_search, row.question) for row in (first, second)]
+    assert shares == [pytest.approx((1 / 3, 1 / 3, 1 / 3)), pytest.approx((2 / 3, 1 / 3, 2 / 3))]
+    assert (second.difference, second.low, second.high) == (0, 0, 0)
+
+
+def test_the_last_turn_is_success_at_equal_pages():
+    comparison = build_searching()
+    row = comparison.row("success_at_equal_pages")
+    assert row.metrics["base"].value == pytest.approx(comparison.turns["base"][-1].success)
+
+
+def test_who_searches_once_has_no_later_turns():
+    assert build_comparison({"base": [1, None], "tuned": [2, 3]}).turns == {}
+
+
+def test_the_question_need_not_be_among_the_policies():
+    assert build_searching("other").turns == build_searching("question").turns
+
+
+def test_a_question_that_nobody_searched_is_not_compared_with():
+    [turns] = build_searching("other", knows_question=False).turns.values()
+    assert [(row.question, row.difference, row.low) for row in turns] == [(None, None, None)] * 2
+    assert turns[1].first_search == pytest.approx(1 / 3)

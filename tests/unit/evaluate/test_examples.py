@@ -8,7 +8,7 @@ from PIL import Image
 from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.evaluate.criterion import CRITERIA
+from drag_ray.evaluate.measure import CRITERIA
 from drag_ray.evaluate.report.examples import Outcome, choose_examples, draw_pictures
 from drag_ray.evaluate.results import compute_results
 from drag_ray.storage import artifacts

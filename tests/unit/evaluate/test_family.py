@@ -1,7 +1,7 @@
 import pytest
 from evaluation_cases import build_comparison
 
-from drag_ray.evaluate.statistics.family import count_tests
+from drag_ray.evaluate.statistics.rows import count_tests
 from drag_ray.evaluate.statistics.significance import holm
 
 RANKS = {"raw": [2] * 9 + [None] * 7, "base": [2] * 4 + [None] * 12, "tuned": [1] * 14 + [None, 6]}

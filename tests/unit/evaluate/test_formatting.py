@@ -1,8 +1,26 @@
-import pytest
-from evaluation_cases import build_comparison
+import dataclasses
+from dataclasses import replace
 
+import pytest
+from evaluation_cases import CONTEXT, build_comparison, build_searching
+from scipy import stats
+
+from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.measure import Unit
-from drag_ray.evaluate.report.formatting import write_interval, write_num_needed, write_number, write_p_value, write_test
+from drag_ray.evaluate.policies.question_weights import FoundWeight
+from drag_ray.evaluate.report.formatting import (
+    write_finding,
+    write_interval,
+    write_num_needed,
+    write_number,
+    write_p_value,
+    write_settings,
+    write_split,
+    write_test,
+    write_verdict,
+)
+from drag_ray.evaluate.statistics.differences import Finding
 from drag_ray.evaluate.statistics.rows import Metric
 
 
@@ -50,3 +68,126 @@ def test_the_least_p_value_that_permutations_can_give_is_written_as_an_upper_bou
 )
 def test_questions_that_are_needed_are_rounded_up_to_two_digits(num_needed, expected):
     assert write_num_needed(num_needed) == f"about {expected}"
+
+
+def join_settings(comparison: Comparison, context: ReportContext) -> str:
+    return " ".join(write_settings(comparison, context))
+
+
+RANKS = {"raw": [2] * 30 + [None] * 30, "base": [None] * 60, "tuned": [1] * 60}
+
+
+def test_questions_on_documents_of_their_own_are_tested_exactly() -> None:
+    caption = join_settings(build_comparison(RANKS), CONTEXT)
+    assert "95% bootstrap intervals (500 resamples, seed 0) over questions, of which no two share a document." in caption
+    assert "exact McNemar for shares, sign flips for the rest" in caption
+
+
+def test_the_family_of_tests_is_named_and_counted() -> None:
+    caption = join_settings(build_comparison(RANKS), CONTEXT)
+    assert "Holm over 8 tests of tuned against base, raw on First-hit rate, Hit@1, Hit@3, Hit@10, MRR; raw ones" in caption
+
+
+def test_clusters_are_counted_and_few_ones_warned_of() -> None:
+    many = join_settings(build_comparison(RANKS, num_documents=30), CONTEXT)
+    assert "over 30 clusters of questions on the same documents, the largest of 2, together worth 30 of equal size." in many
+    assert "sign flips of whole clusters" in many
+    assert "WARNING" not in many
+    assert "WARNING: with so few clusters" in join_settings(build_comparison(RANKS, num_documents=6), CONTEXT)
+
+
+def test_the_split_is_said_loudly() -> None:
+    comparison = build_comparison(RANKS)
+    assert write_split(comparison, CONTEXT).startswith("TEST questions")
+    asked = write_split(comparison, dataclasses.replace(CONTEXT, num_exposures=4))
+    assert asked.endswith("Evaluations of this run that asked them before: 4; what was chosen by these is flattered.")
+    validation = write_split(dataclasses.replace(comparison, split="validation"), CONTEXT)
+    assert validation.startswith("VALIDATION questions")
+    assert validation.endswith("The test questions were not asked.")
+
+
+def test_weights_that_were_found_are_named_with_the_questions_they_were_found_on() -> None:
+    weights = {"base": FoundWeight(4.0, 90, {4.0: 0.5}), "tuned": FoundWeight(1.5, 90, {1.5: 0.6})}
+    context = dataclasses.replace(CONTEXT, question_weights=weights)
+    caption = join_settings(build_comparison({"base": [1, 2], "tuned": [1, 1]}), context)
+    assert "found on 90 questions of the train part: base 4, tuned 1.5." in caption
+
+
+def test_intervals_of_a_trained_policy_are_said_to_leave_another_training_out() -> None:
+    said = "Intervals leave out how much another training would differ."
+    assert said in join_settings(build_comparison(RANKS), CONTEXT)
+    untrained = {policy: ranks for policy, ranks in RANKS.items() if policy != "tuned"}
+    assert said not in join_settings(build_comparison(untrained, baseline="raw"), CONTEXT)
+
+
+UNSURE = "Cannot tell whether tuned finds more than base"
+
+
+@pytest.mark.parametrize(
+    ("num_before", "num_after", "size", "said", "amount", "p_value"),
+    [  # of the exact test for one of four tests; then that of MRR, which is smaller, times four
+        (0, 10, 40, "tuned finds more than base, surely: 10 more first hits over 40", "+25.0", "p=0.0078)."),
+        (0, 3, 40, f"{UNSURE}: 3 more first hits over 40", "+7.5", "p=0.89), a difference that chance alone"),
+        (20, 0, 20, "tuned finds less than base, surely: 20 fewer first hits over 20", "-100.0", "p<0.0001)."),
+        (1, 1, 2, f"{UNSURE}: as many first hits over 2", "+0.0", "p=1)."),
+    ],
+)
+def test_gains_and_losses_are_said_in_counts_and_points_and_as_sure_as_they_are(
+    num_before, num_after, size, said, amount, p_value
+):
+    ranks = {name: [1] * hits + [None] * (size - hits) for name, hits in (("base", num_before), ("tuned", num_after))}
+    [sentence] = write_verdict(build_comparison(ranks))
+    assert sentence.startswith(f"{said} test questions ({amount} points, 95% interval ")
+    assert p_value in sentence
+
+
+def test_the_subject_is_judged_against_every_other_policy():
+    sentences = write_verdict(build_comparison({"base": [None] * 20, "raw question": [1] * 20, "tuned": [1] * 19 + [None]}))
+    assert "than base" in sentences[0]
+    assert sentences[1].startswith(
+        "Cannot tell whether tuned finds more than raw question: 1 fewer first hit over 20 test questions"
+    )
+
+
+def test_the_best_without_a_language_model_is_named_beside_the_subject():
+    ranks = {"base": [None] * 4, "question": [1, None, None, None], "features": [1, 1, 1, None], "tuned": [1, 1, None, None]}
+    sentences = write_verdict(build_comparison({**ranks, "tuned+hybrid": [1] * 4}))
+    assert sentences[-1] == "Best without a language model is features: first-hit rate 75.0 %, where tuned+hybrid has 100.0 %."
+    assert not any("without a language model" in one for one in write_verdict(build_comparison({"base": [1], "question": [1]})))
+
+
+def test_baselines_that_are_not_measured_are_not_the_best():
+    comparison = build_comparison({"base": [None], "question": [1], "features": [1], "tuned": [1]})
+    metrics = {name: replace(one, value=None) if name != "tuned" else one for name, one in comparison.primary.metrics.items()}
+    rows = tuple(replace(row, metrics=metrics) if row == comparison.primary else row for row in comparison.rows)
+    assert not any("without a language model" in one for one in write_verdict(replace(comparison, rows=rows)))
+
+
+def test_what_would_have_been_found_and_what_is_needed_is_said_where_nothing_was():
+    comparison = build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}, num_resamples=20_000)
+    [sentence] = write_verdict(comparison)
+    difference = comparison.row("first_hit_rate").differences[0]
+    # Holm takes a quarter of the level, for three other tests that do not hold; the error is that of three ones among forty.
+    expected = (stats.t.ppf(1 - 0.0125 / 2, 39) + stats.t.ppf(0.8, 39)) * stats.sem([1] * 3 + [0] * 37)
+    assert difference.detectable == pytest.approx(expected, rel=0.03)
+    assert difference.num_needed == pytest.approx(40 * (expected / 0.075) ** 2, rel=0.06)
+    needed = write_num_needed(difference.num_needed or 0)
+    assert sentence.endswith(f" points would be found with 80% power, one as small as that seen with {needed} questions.")
+    assert write_finding(difference, comparison.criterion) == f"cannot tell: would need {needed} questions"
+
+
+def test_a_gain_is_not_sure_before_it_is_corrected():
+    row = build_comparison({"base": [None] * 40, "tuned": [1] * 7 + [None] * 33}).row("first_hit_rate")
+    difference = row.difference("tuned", "base")
+    assert (difference.p_value or 1) < 0.05 < (difference.adjusted_p_value or 0)
+    assert difference.low is not None
+    assert difference.low > 0
+    assert difference.finding is Finding.UNSURE
+
+
+def test_all_searches_are_compared_at_equal_pages_and_the_pages_are_said():
+    sentences = write_verdict(build_searching("question", baseline="question", subject="base"))
+    assert sentences[1] == (
+        "With all its searches base shows 5.00 pages a question and finds the evidence of 66.7 %; question with as many pages of "
+        "66.7 % (+0.0 points, 95% interval +0.0..+0.0, raw p=1)."
+    )

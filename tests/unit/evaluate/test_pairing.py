@@ -8,7 +8,7 @@ from finished_cases import write_evaluation
 from drag_ray.cli.main import main
 from drag_ray.errors import DataError
 from drag_ray.evaluate.effort import NO_PRICES
-from drag_ray.evaluate.statistics.pairing import Side, compare_evaluations
+from drag_ray.evaluate.pairing import Side, compare_evaluations
 
 BASE, FIRST, SECOND = [None, 4, 2, 1] * 5, [1, 4, None, 1] * 5, [1, 1, 3, 1] * 5
 

@@ -5,7 +5,7 @@ import pytest
 from evaluation_cases import build_questions, build_search_for
 from factories import build_trajectory
 
-from drag_ray.evaluate.criterion import CRITERIA
+from drag_ray.evaluate.measure import CRITERIA
 from drag_ray.evaluate.results import compute_result
 from drag_ray.evaluate.statistics.pass_at_k import compute_pass_at_k, compute_pass_rates
 

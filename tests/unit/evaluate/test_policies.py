@@ -39,12 +39,6 @@ def test_the_runs_adapter_is_merged_on_a_cpu_and_dynamic_on_a_gpu(run_dir: Path)
     assert (on_gpu.engine.model, on_gpu.engine.adapter) == ("embedded", str(run_dir / "finetune/adapter"))
 
 
-def test_adapters_that_are_named_replace_the_runs_own(run_dir: Path) -> None:
-    sections = configure("--evaluate.adapters", f"mine={run_dir}/finetune/adapter")
-    models = choose_models(sections, run_dir / "finetune", has_gpu=False)
-    assert [model.name for model in models] == ["base", "mine"]
-
-
 @pytest.fixture
 def collector(run_dir: Path) -> str:
     """The adapter that the run collected with."""
@@ -61,12 +55,12 @@ def test_each_policy_has_its_own_adapter_whatever_the_engine_names(run_dir: Path
     assert choose_subject(models) == "tuned"
 
 
-def test_what_training_started_from_stands_beside_adapters_that_are_named(run_dir: Path, collector: str) -> None:
-    named = f"mine={run_dir}/finetune/adapter"
-    models = choose_models(configure("--engine.adapter", collector, "--evaluate.adapters", named), None, has_gpu=False)
-    assert [(model.name, model.engine.adapter) for model in models] == [
-        *(("base", ""), ("start", collector), ("mine", f"{run_dir}/finetune/adapter")),
-    ]
+def test_adapters_that_are_named_replace_the_runs_own_beside_what_training_started_from(run_dir: Path, collector: str) -> None:
+    sections = configure("--engine.adapter", collector, "--evaluate.adapters", f"mine={run_dir}/finetune/adapter")
+    expected = [("base", ""), ("start", collector), ("mine", f"{run_dir}/finetune/adapter")]
+    for finetune_dir in (None, run_dir / "finetune"):
+        models = choose_models(sections, finetune_dir, has_gpu=False)
+        assert [(model.name, model.engine.adapter) for model in models] == expected
 
 
 def test_of_several_rounds_the_gain_of_the_one_that_was_chosen_is_in_question(run_dir: Path) -> None:
@@ -129,8 +123,9 @@ def test_no_adapter_can_take_the_name_of_optimised_instructions(run_dir: Path, p
         choose_models(named, None, prompt_dir, has_gpu=False)
 
 
-def test_before_training_the_base_model_is_alone() -> None:
-    assert [model.name for model in choose_models(configure(), None, has_gpu=False)] == ["base"]
+def test_before_training_the_base_model_is_alone_and_no_gain_in_question() -> None:
+    models = choose_models(configure(), None, has_gpu=False)
+    assert ([model.name for model in models], choose_subject(models)) == (["base"], "")
 
 
 def test_a_missing_adapter_names_the_job(tmp_path: Path) -> None:
@@ -206,11 +201,6 @@ def test_the_rows_of_training_are_read_where_their_questions_are_asked() -> None
         for options in ((), ("--evaluate.question-weights", "1"), ("--evaluate.split", "validation"))
     }
     assert list(unread.values()) == [("format",), (), ()]
-
-
-def test_the_gain_of_the_last_adapter_is_in_question(run_dir: Path) -> None:
-    assert choose_subject(choose_models(configure(), run_dir / "finetune", has_gpu=False)) == "tuned"
-    assert choose_subject(choose_models(configure(), None, has_gpu=False)) == ""
 
 
 def test_other_models_are_compared_and_never_the_subject(run_dir: Path) -> None:

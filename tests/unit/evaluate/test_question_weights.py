@@ -3,18 +3,15 @@
 from typing import Any
 
 import pytest
-from factories import build_page, build_question, build_search, build_trajectory
+from factories import build_question, build_search, build_trajectory
+from small_index import index_texts
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.policies.question_weights import apply_found_weights, find_question_weight, weigh_question
 from drag_ray.evaluate.questions import check_weighable
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Question, Trajectory
 
 TEXTS = ["rotor speed limits", "rotor rotor overhaul", "tail boom bolts", "speed over sound", "boom microphones and sound"]
@@ -24,11 +21,7 @@ LIGHT, HEAVY = 0.25, 8.0
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    folder = tmp_path_factory.mktemp("index")
-    pages = [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
-    return Searcher(folder / "search_index")
+    return index_texts(tmp_path_factory.mktemp("index"), TEXTS, "a.pdf")
 
 
 def ask(name: str, evidence_page: int) -> Question:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from factories import asked_at, build_page, build_question, build_search, build_trajectory, build_turn
-from small_index import write_index
+from factories import asked_at, build_question, build_search, build_trajectory, build_turn
+from small_index import index_texts
 
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.evaluate.policies.page_reading import AskedQuestion, ReadPages, list_pages
-from drag_ray.evaluate.policies.reranked_policies import put_pages_in_order
+from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, ReadPages, list_pages, put_pages_in_order
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.evaluate.results import compute_result
 from drag_ray.search.searcher import Searcher
@@ -30,8 +29,7 @@ def nothing_read() -> None:
 
 @pytest.fixture
 def searcher(tmp_path: Path) -> Searcher:
-    write_index(tmp_path, [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(TEXTS, 1)], [])
-    return Searcher(tmp_path / "search_index")
+    return index_texts(tmp_path, TEXTS, "a.pdf")
 
 
 def read_by_length(asked: Sequence[AskedQuestion], search: SearchAsAsked) -> list[ReadPages]:

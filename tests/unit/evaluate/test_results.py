@@ -20,7 +20,7 @@ from factories import (
 from drag_ray.errors import DataError
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, ToolUse, to_result
-from drag_ray.evaluate.results import compute_result, compute_results, find_question_ranks
+from drag_ray.evaluate.results import build_page_sequence, compute_result, compute_results, find_question_ranks
 from drag_ray.types import Evidence, Hit, StopReason
 
 
@@ -37,9 +37,11 @@ def test_values_of_a_rollout_that_succeeds_late():
 
 def test_calls_are_summed_by_tool_and_measured_where_a_policy_calls_one():
     calls = (build_call(), build_call("read_page", tool_s=2.0), build_call(tool_error="no file"))
-    result = compute_result(build_trajectory(*calls, build_search(evidence_rank=1), build_answer()))
+    cited = build_answer(citations=(EVIDENCE, Evidence("b.pdf", 2)))
+    result = compute_result(build_trajectory(*calls, build_search(evidence_rank=1), cited))
     assert result.tool_uses == (ToolUse("grep", 2, 1, 0.5), ToolUse("read_page", 1, 0, 2.0))
-    assert to_result(json.loads(json.dumps(dataclasses.asdict(result)))) == result
+    assert result.page_citation.f1 == pytest.approx(2 / 3)
+    assert to_result(json.loads(json.dumps(dataclasses.asdict(result)))) == result  # as it is written and read
     plain = compute_result(build_trajectory(build_search(evidence_rank=1), build_answer()))
     by_name = {measure.name: measure for measure in build_measures({"tuned": [result], "base": [plain]})}
     grep = [by_name[f"{name}_of_grep"] for name in ("calls", "failed_calls", "seconds")]
@@ -161,27 +163,15 @@ def test_measures_of_recall_are_there_where_questions_have_several_evidence_page
     assert not {"recall_at_3", "all_at_3"} & {measure.name for measure in alone}
 
 
-def test_empty_repeated_and_unreadable_replies_are_counted():
-    turns = (build_search("Rotor  speed"), build_turn(), build_search("rotor speed"), build_search(" "), build_answer())
+def test_empty_repeated_partial_and_unreadable_replies_are_counted():
+    partial = dataclasses.replace(build_search("Rotor  speed"), partial_search=True)
+    turns = (partial, build_turn(), build_search("rotor speed"), build_search(" "), build_answer())
     result = compute_result(build_trajectory(*turns))
     rates = {m.name: m.compute(result) for m in build_measures({"base": [result]})}
-    assert (rates["empty_queries"], rates["repeated_queries"], rates["unreadable_replies"]) == (1 / 3, 1 / 3, 1 / 5)
+    names = ("empty_queries", "repeated_queries", "partial_searches", "unreadable_replies")
+    assert [rates[name] for name in names] == [1 / 3, 1 / 3, 1 / 3, 1 / 5]
     silent = compute_result(build_trajectory(build_answer()))
     assert [m.compute(silent) for m in build_measures({"base": [silent]}) if m.name == "empty_queries"] == [None]
-
-
-def test_searches_that_left_out_parts_of_their_query_are_counted():
-    turns = (dataclasses.replace(build_search("rotor"), partial_search=True), build_search("speed"), build_answer())
-    result = compute_result(build_trajectory(*turns))
-    assert {m.name: m.compute(result) for m in build_measures({"base": [result]})}["partial_searches"] == 1 / 2
-
-
-def test_a_line_of_results_is_read_as_it_was_written():
-    question = build_question(evidence=(EVIDENCE, Evidence("b.pdf", 2)))
-    written = compute_result(
-        build_trajectory(build_search(evidence_rank=2), build_answer(citations=(EVIDENCE,)), question=question)
-    )
-    assert to_result(json.loads(json.dumps(dataclasses.asdict(written)))) == written
 
 
 def test_results_follow_the_questions_and_keep_those_without_rollout():
@@ -242,3 +232,39 @@ def test_of_a_list_that_was_ordered_window_by_window_the_last_order_counts() -> 
 def test_a_list_whose_order_nobody_could_read_stays_as_it_was() -> None:
     result = compute_result(build_trajectory(build_turn(), **asked_at(3), task="rerank"))
     assert (result.falls_back, result.first_search_rank, result.is_first_hit) == (True, 3, True)
+
+
+def build_ranking(*numbers):
+    return tuple(Hit("a.pdf", number, rank, 1.0) for rank, number in enumerate(numbers, start=1))
+
+
+def list_numbers(sequence):
+    return [page.page_number for page in sequence.pages]
+
+
+def test_one_search_has_its_ranking_for_a_sequence():
+    sequence = build_page_sequence([build_hits(4)], top_k=3)
+    assert sequence.shown_by_turn == (3,)
+    assert [sequence.find_rank({EVIDENCE}, depth) for depth in (3, 4, 10)] == [None, 4, 4]
+
+
+def test_pages_are_met_once_in_the_order_in_which_they_are_shown():
+    rankings = [build_ranking(1, 2, 3, 4, 5), (), build_ranking(2, 9, 4), build_ranking(3, 1)]
+    sequence = build_page_sequence(rankings, top_k=2)
+    assert sequence.shown_by_turn == (2, 2, 3, 4)
+    assert list_numbers(sequence) == [1, 2, 9, 3, 4, 5]  # of page 4 the first search's rank counts, for no search showed it
+
+
+def test_a_turn_that_found_nothing_leaves_the_first_ranking_to_the_next():
+    sequence = build_page_sequence([(), build_ranking(7, 8, 9)], top_k=2)
+    assert (list_numbers(sequence), sequence.shown_by_turn) == ([7, 8, 9], (0, 2))
+
+
+def test_the_best_of_several_evidence_pages_counts():
+    sequence = build_page_sequence([build_ranking(1, 2, 3)], top_k=1)
+    assert sequence.find_rank({Evidence("a.pdf", 3), Evidence("a.pdf", 2)}, depth=10) == 2
+
+
+def test_a_rollout_without_search_has_no_pages():
+    sequence = build_page_sequence([(), ()], top_k=3)
+    assert (sequence.pages, sequence.shown_by_turn, sequence.find_rank({EVIDENCE}, 10)) == ((), (0, 0), None)

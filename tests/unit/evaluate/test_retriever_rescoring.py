@@ -1,8 +1,91 @@
-"""Where policies stand that were searched for again."""
+"""What policies find by words and by vectors at once, searched again for the replies that they gave."""
 
-from factories import build_question, build_search, build_trajectory
+from dataclasses import replace
+from pathlib import Path
 
-from drag_ray.evaluate.policies.retriever_rescoring import add_variants
+import pytest
+from embedding_models import write_embedding_model, write_page_vectors
+from factories import asked_at, build_question, build_search, build_trajectory, build_turn
+from small_index import index_texts
+
+from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
+from drag_ray.evaluate.results import compute_result
+from drag_ray.search.hybrid import fuse_rankings
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence
+
+TEXTS = ["rotor speed limit", "rotor load and load", "fuel pump filter", "speed of the wing", "wing spar and oil"]
+QUESTION = build_question(id="q", question="rotor speed", evidence=(Evidence("a.pdf", 5),))
+
+
+@pytest.fixture(scope="module")
+def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
+    return index_texts(tmp_path_factory.mktemp("index"), TEXTS, "a.pdf")
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory, searcher: Searcher) -> Hybrid:
+    folder: Path = tmp_path_factory.mktemp("vectors")
+    write_page_vectors(searcher, write_embedding_model(folder / "embedding"), folder / "vectors")
+    return Hybrid(folder / "vectors")
+
+
+def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Searcher, hybrid: Hybrid) -> None:
+    turn = build_search("spar^2 oil", evidence_rank=None, hits=())
+    rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)
+    rewritten = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
+    added = search_by_both(
+        {"question": [], "base": [rollout], "tuned": [rewritten]}, ["base", "tuned"], [], hybrid, searcher.index_dir
+    )
+    assert list(added) == ["base+hybrid", "tuned+hybrid"]
+    index = hybrid.open_searcher(searcher)
+    [expanded], [whole] = added["base+hybrid"], added["tuned+hybrid"]
+    assert expanded.turns[0].hits == tuple(index.search_expanded("rotor speed", "spar^2 oil", 2.0, rollout.depth))
+    assert whole.turns[0].hits == tuple(index.search("spar^2 oil", rollout.depth))
+    assert expanded.turns[0].hits != whole.turns[0].hits != ()
+    assert expanded.turns[0].evidence_rank == compute_evidence_rank(expanded.turns[0].hits, QUESTION.evidence)
+    assert expanded.turns[0].num_completion_tokens == turn.num_completion_tokens
+
+
+def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_by_both(searcher: Searcher, hybrid: Hybrid) -> None:
+    rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
+    [again] = search_by_both({"base": [rollout]}, ["base"], [], hybrid, searcher.index_dir)["base+hybrid"]
+    hits = tuple(hybrid.open_searcher(searcher).search("rotor speed", rollout.depth))
+    assert again.question_hits == hits
+    assert compute_result(again).first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
+
+
+def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(
+    searcher: Searcher, hybrid: Hybrid, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rollout = build_trajectory(build_search(), build_search(), question=QUESTION)
+    assert search_by_both({"base": [rollout]}, ["base"], [], hybrid, searcher.index_dir) == {}
+    assert "base: took several turns" in caplog.text
+
+
+def test_what_a_baseline_with_weighted_terms_searches_for_is_fused_with_the_vectors_of_the_question(
+    searcher: Searcher, hybrid: Hybrid
+) -> None:
+    rollout = build_trajectory(build_search("spar^2 oil^1", evidence_rank=None, hits=()), question=QUESTION, query_mode="rewrite")
+    failed = build_trajectory(question=QUESTION, query_mode="rewrite", error="no")
+    rollouts = {"question": [rollout], "rm3": [rollout, failed], "base": [replace(rollout)]}
+    added = search_by_both(rollouts, [], ["rm3"], hybrid, searcher.index_dir)
+    assert list(added) == ["rm3+hybrid"]
+    by_words = searcher.search_terms({"spar": 2.0, "oil": 1.0}, 100)
+    by_vectors = hybrid.open_dense(searcher, []).search("rotor speed", 100)
+    expected = tuple(fuse_rankings([by_words, by_vectors])[: rollout.depth])
+    again, left = added["rm3+hybrid"]
+    assert again.turns[0].hits == expected
+    assert again.turns[0].evidence_rank == compute_evidence_rank(expected, QUESTION.evidence) is not None
+    assert left == failed
+
+
+def test_where_none_is_searched_again_nothing_is_embedded(searcher: Searcher) -> None:
+    rollouts = {"question": [build_trajectory(build_search("rotor"), question=QUESTION)]}
+    assert search_by_both(rollouts, [], [], Hybrid(Path("gone")), searcher.index_dir) == {}
 
 
 def test_what_was_searched_again_stands_after_its_policy_and_a_baseline_in_its_place() -> None:

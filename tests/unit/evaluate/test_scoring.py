@@ -12,9 +12,9 @@ from drag_ray.cli.main import main
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.outcome import read_outcome, read_results
+from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.scoring import Terms, rescore, score_collection, score_evaluation
-from drag_ray.evaluate.statistics.pairing import Side, compare_evaluations
 from drag_ray.storage import artifacts
 
 RANKS = {"base": [1, 4, None, 9], "tuned": [4, 4, 2, 8]}

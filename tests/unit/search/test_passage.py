@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.search.passage import cut_passage
+from drag_ray.search.rerank import cut_passage
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.search.rerank import PageRanker, PageTexts, QuestionRanker
+from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence, Hits
 
 TEXTS = ["rotor rotor rotor", "rotor rotor of steel", "rotor fuel and more", "rotor fuel fuel and more of it", "wing"]
 
@@ -22,20 +23,15 @@ def count_fuel(question: str, texts: Sequence[str]) -> list[float]:
 
 
 def test_the_order_is_that_of_the_score_and_of_the_ranking_where_it_is_even(searcher: Searcher) -> None:
-    ranking = searcher.search("rotor", 4)
+    ranking = Hits(searcher.search("rotor", 4), is_partial=True)
     assert [hit.file for hit in ranking] == [f"file{number:02}.pdf" for number in (0, 1, 2, 3)]
-    assert [(hit.file, hit.rank, hit.score) for hit in PageRanker(PageTexts(searcher), count_fuel).rerank("rotor", ranking)] == [
+    ordered = PageRanker(searcher, count_fuel).rerank("rotor", ranking, 3)
+    assert [(hit.file, hit.rank, hit.score) for hit in ordered] == [
         ("file03.pdf", 1, 2.0),
         ("file02.pdf", 2, 1.0),
         ("file00.pdf", 3, 0.0),
-        ("file01.pdf", 4, 0.0),
     ]
-
-
-def test_what_was_not_found_is_not_read(searcher: Searcher) -> None:
-    ranker = PageRanker(PageTexts(searcher), count_fuel)
-    assert [hit.file for hit in ranker.rerank("rotor", searcher.search("rotor", 2))] == ["file00.pdf", "file01.pdf"]
-    assert ranker.rerank("rotor", []) == []
+    assert ordered.is_partial
 
 
 def test_of_a_long_page_so_much_is_read_and_of_a_short_one_all(searcher: Searcher) -> None:
@@ -45,21 +41,19 @@ def test_of_a_long_page_so_much_is_read_and_of_a_short_one_all(searcher: Searche
         read.extend(texts)
         return [0.0] * len(texts)
 
-    pages = searcher.search("fuel rotor", 4)
-    PageRanker(PageTexts(searcher, 20), score).score("more fuel", pages)
+    PageRanker(searcher, score, 20).rerank("more fuel", searcher.search("fuel rotor", 4), 4)
     assert sorted(read) == ["rotor\nfuel and more", "rotor fuel and more", "rotor rotor of steel", "rotor rotor rotor"]
 
 
-def test_a_page_is_read_once_for_a_question(searcher: Searcher) -> None:
+def test_what_is_found_is_read_once_for_a_question(searcher: Searcher) -> None:
     read: list[str] = []
 
     def score(question: str, texts: Sequence[str]) -> list[float]:
         read.extend(texts)
         return count_fuel(question, texts)
 
-    ranker = QuestionRanker(PageRanker(PageTexts(searcher), score), "rotor")
-    assert [hit.file for hit in ranker.rerank(searcher.search("rotor", 2))] == ["file00.pdf", "file01.pdf"]
-    assert [hit.file for hit in ranker.rerank(searcher.search("rotor", 3))] == ["file02.pdf", "file00.pdf", "file01.pdf"]
-    assert [hit.file for hit in ranker.rerank(searcher.search("fuel", 2))] == ["file03.pdf", "file02.pdf"]
-    assert ranker.num_read == len(read) == len(set(read)) == 4
-    assert ranker.rerank([]) == []
+    ranker, known = PageRanker(searcher, score), dict[Evidence, float]()
+    for query, top_k, expected in (("rotor", 2, [0, 1]), ("rotor", 3, [2, 0, 1]), ("fuel", 2, [3, 2]), ("zebra", 2, [])):
+        found = ranker.rerank("rotor", searcher.search(query, top_k), top_k, known)
+        assert [hit.file for hit in found] == [f"file{number:02}.pdf" for number in expected]
+    assert len(known) == len(read) == len(set(read)) == 4

@@ -14,7 +14,7 @@ from drag_ray.errors import ConfigError, SearchIndexError, ServeError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import PageRanker, PageTexts
+from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.search.retrieval import Retrieval, open_retrieval
 
@@ -66,7 +66,7 @@ def test_the_pages_are_ordered_anew_by_the_question_wherever_a_model_is_named(
     retrieval = open_retrieval(searcher, vectors_dir, "bm25", rerank_config)
     served = serve(lambda request: "<search>rotor oil</search>", retrieval=retrieval)
     found = searcher.search("rotor oil", 3)
-    expected = PageRanker(PageTexts(searcher), load_reranker(rerank_config).score).rerank(QUESTION, found)
+    expected = PageRanker(searcher, load_reranker(rerank_config).score).rerank(QUESTION, found, 3)
     answer = served.post("/v1/search", question=QUESTION, model="base", top_k=2).json()
     assert answer["reranked"]
     assert list_pages(answer) == [(hit.rank, hit.file, pytest.approx(hit.score)) for hit in expected[:2]]
@@ -123,7 +123,7 @@ def test_an_agent_is_shown_what_is_found_by_vectors_and_in_the_order_of_the_mode
     ):
         answer = served.post("/v1/ask", question=QUESTION, model="base", **body).json()
         found: Any = retrieval.choose(name).search("rotor oil", 3)  # pyright: ignore[reportArgumentType]
-        expected = PageRanker(PageTexts(searcher), score).rerank(QUESTION, found) if reranked else found
+        expected = PageRanker(searcher, score).rerank(QUESTION, found, 3) if reranked else found
         assert (answer["retrieval"], answer["reranked"]) == (name, reranked)
         assert list_pages(answer["turns"][0]) == [(hit.rank, hit.file, pytest.approx(hit.score)) for hit in expected[:1]]
         shown = served.engine.requests[-1].messages[-1]["content"]
@@ -137,9 +137,7 @@ def test_a_page_is_read_once_however_often_the_agent_finds_it(searcher: Searcher
         read.extend(texts)
         return [-float(len(text)) for text in texts]
 
-    index = Retrieval(searcher, ranker=PageRanker(PageTexts(searcher), score), rerank_depth=3).order_by_question(
-        searcher, QUESTION, 3
-    )
+    index = Retrieval(searcher, ranker=PageRanker(searcher, score), rerank_depth=3).order_by_question(searcher, QUESTION, 3)
     first = index.search("rotor", 2)
     assert [hit.rank for hit in first] == [1, 2]
     assert [hit.file for hit in first] == ["a.pdf", "b.pdf"]

@@ -5,8 +5,8 @@ from evaluation_cases import build_questions, build_rollouts
 
 from drag_ray.agent.shown_images import join_text
 from drag_ray.evaluate.comparison import compare
+from drag_ray.evaluate.measures import MAX_CATEGORIES, build_recalls
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.strata import MAX_CATEGORIES, build_recalls
 from drag_ray.types import Evidence
 
 RANKS = {"base": [1, None, 1, None], "tuned": [1, 1, None, None]}
