@@ -2,23 +2,31 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page, Question
 
 
+def open_index(folder: Path, pages: Sequence[Page], **options: Any) -> Searcher:
+    """The search index of these pages alone, built with these options and opened."""
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig(**options))
+    return Searcher(folder / "search_index")
+
+
 def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
     """Pages, questions and the search index, without a manifest."""
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    open_index(folder, pages)
     artifacts.write_parquet(folder / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder, NO_NEAR_DUPLICATES)
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
 
 
 def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:

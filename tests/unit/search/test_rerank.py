@@ -21,7 +21,7 @@ def count_fuel(question: str, texts: Sequence[str]) -> list[float]:
     return [float(text.count("fuel")) for text in texts]
 
 
-def test_the_order_is_that_of_the_score_and_of_the_ranking_where_it_is_even(searcher: Searcher) -> None:
+def test_the_order_is_that_of_the_score_then_of_the_ranking_and_what_was_not_found_is_not_read(searcher: Searcher) -> None:
     ranking = searcher.search("rotor", 4)
     assert [hit.file for hit in ranking] == [f"file{number:02}.pdf" for number in (0, 1, 2, 3)]
     assert [(hit.file, hit.rank, hit.score) for hit in PageRanker(PageTexts(searcher), count_fuel).rerank("rotor", ranking)] == [
@@ -30,9 +30,6 @@ def test_the_order_is_that_of_the_score_and_of_the_ranking_where_it_is_even(sear
         ("file00.pdf", 3, 0.0),
         ("file01.pdf", 4, 0.0),
     ]
-
-
-def test_what_was_not_found_is_not_read(searcher: Searcher) -> None:
     ranker = PageRanker(PageTexts(searcher), count_fuel)
     assert [hit.file for hit in ranker.rerank("rotor", searcher.search("rotor", 2))] == ["file00.pdf", "file01.pdf"]
     assert ranker.rerank("rotor", []) == []
