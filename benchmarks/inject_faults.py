@@ -21,16 +21,17 @@ FILES = (
     "tests/unit/finetune/test_checkpoints.py",
 )
 AREAS = {
-    "test_a_stage": "artifacts",
-    "test_lines": "artifacts",
+    "a stage": "artifacts",
+    "lines": "artifacts",
     "test_tables": "artifacts",
+    "an index": "index",
     "test_an_index": "index",
-    "test_a_journal": "journal",
+    "a journal": "journal",
     "test_a_checkpoint_that_is_copied": "checkpoints",
     "test_an_adapter": "adapters",
     "test_a_read": "reads of native code",
 }
-"""What the tests are about, by how their names begin."""
+"""What the tests are about, by how their cases or names begin."""
 
 
 class FaultCounter:
@@ -73,12 +74,16 @@ class FaultCounter:
 
 
 def _find_area(item: pytest.Function) -> str:
-    return next((area for prefix, area in AREAS.items() if item.name.startswith(prefix)), "")
+    name = _read_params(item).get("case", item.name)
+    return next((area for prefix, area in AREAS.items() if name.startswith(prefix)), "")
 
 
 def _read_step(item: pytest.Function) -> int:
-    params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-    return params.get("step", 1)
+    return _read_params(item).get("step", 1)
+
+
+def _read_params(item: pytest.Function) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def main() -> None:

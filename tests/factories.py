@@ -1,11 +1,15 @@
 """Builders of records with plausible defaults: a test names only the fields that it is about."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.prompt.outcome import OptimisedPrompt
+from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
 TOP_K = 3
@@ -176,3 +180,9 @@ def build_optimised_prompt(**fields: Any) -> OptimisedPrompt:
         "protocol": "tags",
     }
     return OptimisedPrompt(**{**defaults, **fields})
+
+
+def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> Path:
+    """A file as a collection leaves it."""
+    artifacts.write_parquet(path, schemas.to_table(trajectories, schemas.TRAJECTORIES))
+    return path

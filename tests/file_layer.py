@@ -7,6 +7,7 @@ import builtins
 import errno
 import io
 import os
+import resource
 import shutil
 import sys
 from collections import Counter
@@ -202,3 +203,14 @@ def fail_each_access(
             raise AssertionError(f"after {error} at {failed}: {raised!r}") from raised
         shutil.rmtree(folder)
     return num_accesses
+
+
+@contextmanager
+def limit_files(num_bytes: int) -> Iterator[None]:
+    """The kernel refuses to make a file larger, whoever writes it: what a full disk is to native code."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from factories import build_page
 
@@ -15,15 +16,19 @@ from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page, Question
 
-DEFAULT = SearchConfig()
 
-
-def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Question], config: SearchConfig = DEFAULT) -> None:
-    """Pages, questions and the search index, without a manifest."""
+def open_index(folder: Path, pages: Sequence[Page], **options: Any) -> Searcher:
+    """The search index of these pages alone, built with these options and opened."""
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig(**options))
+    return Searcher(folder / "search_index")
+
+
+def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Question], **options: Any) -> None:
+    """Pages, questions and the search index, without a manifest."""
+    open_index(folder, pages, **options)
     artifacts.write_parquet(folder / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder, NO_NEAR_DUPLICATES)
-    build_index(folder / "pages.parquet", folder / "search_index", config)
 
 
 def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
@@ -33,9 +38,12 @@ def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Quest
         folder.finish({})
 
 
-def index_texts(folder: Path, texts: Sequence[str], file: str = "manual.pdf", config: SearchConfig = DEFAULT) -> Searcher:
-    """The index of one file, whose pages say this."""
+def index_texts(folder: Path, texts: Sequence[str], file: str = "manual.pdf", **options: Any) -> Searcher:
+    """The index of one file, whose pages say this, as the index stage leaves it."""
     write_index(
-        folder, [build_page(file=file, page_number=number, text=text) for number, text in enumerate(texts, start=1)], [], config
+        folder,
+        [build_page(file=file, page_number=number, text=text) for number, text in enumerate(texts, start=1)],
+        [],
+        **options,
     )
     return Searcher(folder / "search_index")

@@ -2,7 +2,7 @@
 
 Nogueira and Cho, Passage Re-ranking with BERT (2019). Endpoints, evaluations and benchmarks order by this what a search finds,
 with a model of `engine.encoders.reranker`, which `finetune.methods.rerank` trains; the baseline `features` has scores of its own.
-A model that is shown a list and writes its order, as V-Retrver's, is an agent with the task of `agent.tasks.rerank` instead.
+A model that is shown a list and writes its order, as V-Retrver's, is an agent with the task of `recipes.v_retrver.task` instead.
 
 What is read of a page, in training too, is how it begins, which often names its subject, and what it says of the question.
 """

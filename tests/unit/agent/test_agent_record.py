@@ -23,15 +23,22 @@ def read(folder: Path, agent: dict[str, Any], host: AgentConfig = HOST) -> Agent
     return record.agent
 
 
-def test_a_record_is_read_as_it_was_written_where_the_host_allows_it(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written_where_the_host_allows_it_with_defaults_for_later_options(tmp_path: Path) -> None:
     agent = AgentConfig(query_mode="expand", question_weight=4, examples=(Example(question="Who rows?", query="oar^2"),))
     write_record(tmp_path, AgentRecord(agent=agent, preset="low_temp"))
     assert read_record(tmp_path, HOST) == AgentRecord(agent=agent, preset="low_temp")
     assert read(tmp_path, OPEN_HOST.model_dump(mode="json"), OPEN_HOST) == OPEN_HOST
+    assert read(tmp_path, {"top_k": 2}) == AgentConfig(top_k=2)
 
 
-def test_an_adapter_of_elsewhere_says_nothing(tmp_path: Path) -> None:
+def test_an_adapter_of_elsewhere_says_nothing_and_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     assert read_record(tmp_path, HOST) is None
+    os.mkfifo(tmp_path / "pipe")
+    for target in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
+        (tmp_path / RECORD_NAME).symlink_to(target)
+        with pytest.raises(DataError, match="no file"):
+            read_record(tmp_path, HOST)
+        (tmp_path / RECORD_NAME).unlink()
 
 
 @pytest.mark.parametrize(
@@ -52,19 +59,6 @@ def test_a_record_that_cannot_be_used_is_named_and_not_passed_over(tmp_path: Pat
     (tmp_path / RECORD_NAME).write_text(text)
     with pytest.raises(DataError, match=RECORD_NAME):
         read_record(tmp_path, HOST)
-
-
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for target in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
-        (tmp_path / RECORD_NAME).symlink_to(target)
-        with pytest.raises(DataError, match="no file"):
-            read_record(tmp_path, HOST)
-        (tmp_path / RECORD_NAME).unlink()
-
-
-def test_options_that_came_later_have_their_defaults(tmp_path: Path) -> None:
-    assert read(tmp_path, {"top_k": 2}) == AgentConfig(top_k=2)
 
 
 @pytest.mark.parametrize("tool", ["visit", "python_interpreter", "web_search", "grep", "hostile"])

@@ -4,14 +4,11 @@ import asyncio
 import threading
 
 import pytest
+from small_index import open_index
 
-from drag_ray import schemas
 from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Hit, Hits, Page
 
 TEXTS = ["rotor rotor blade", "rotor speed limit in flight on the whole", "fuel and oil"]
@@ -19,11 +16,8 @@ TEXTS = ["rotor rotor blade", "rotor speed limit in flight on the whole", "fuel 
 
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    folder = tmp_path_factory.mktemp("environment")
     pages = [Page("a.pdf", number, len(TEXTS), text) for number, text in enumerate(TEXTS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return Searcher(folder / "index")
+    return open_index(tmp_path_factory.mktemp("environment"), pages)
 
 
 class BlockedSearcher:
@@ -52,13 +46,21 @@ class BlockedSearcher:
         return self._searcher.page(hit)
 
 
-def test_the_policy_sees_top_k_pages_and_the_evaluation_more(searcher: Searcher) -> None:
+def test_the_policy_sees_top_k_pages_of_a_query_or_an_expanded_question_and_the_evaluation_more(searcher: Searcher) -> None:
     environment = SearchEnvironment(searcher, top_k=1, depth=10)
     result = asyncio.run(environment.search("rotor", (Evidence("a.pdf", 2),)))
     assert [hit.page_number for hit in result.hits] == [1, 2]
     assert [page.text for _, page in result.shown] == [TEXTS[0]]
     assert (result.evidence_rank, result.rank_score, result.error) == (2, 0.0, "")
     assert result.search_s > 0
+    environment = SearchEnvironment(searcher, top_k=1, depth=10)
+    evidence = (Evidence("a.pdf", 2),)
+    alone = asyncio.run(environment.search_question("rotor", evidence))
+    result = asyncio.run(environment.search(ExpandedQuestion("rotor", "limit^3", 2.0), evidence))
+    assert result.hits == tuple(searcher.search_expanded("rotor", "limit^3", 2.0, 10))
+    assert [page.text for _, page in result.shown] == [TEXTS[1]]
+    assert (alone.evidence_rank, alone.rank_score) == (2, 0.0)
+    assert (result.evidence_rank, result.rank_score, result.error) == (1, 1.0, "")
 
 
 def test_searches_go_on_while_a_slow_one_waits(searcher: Searcher) -> None:
@@ -127,14 +129,11 @@ def test_equal_queries_are_searched_once_and_scored_for_each_question(searcher: 
     assert len({(result.hits, result.shown) for result in results}) == 1
 
 
-def test_the_latest_queries_are_kept(searcher: Searcher) -> None:
+def test_the_latest_queries_are_kept_and_a_failed_one_is_asked_again(searcher: Searcher) -> None:
     counting = CountingSearcher(searcher)
     environment = SearchEnvironment(counting, top_k=1, depth=10, num_kept=2)
     search_all(environment, "rotor", "fuel", "rotor", "oil", "rotor", "fuel")
     assert counting.asked == ["rotor", "fuel", "oil", "fuel"]
-
-
-def test_a_failed_search_is_asked_again(searcher: Searcher) -> None:
     counting = CountingSearcher(searcher)
     failed, again, shared = search_all(SearchEnvironment(counting, 1, 10), "broken", "broken", "broken")
     assert (failed.error, again.error, shared.error) == ("disk gone", "", "")
@@ -156,17 +155,6 @@ def test_a_rollout_that_is_ended_does_not_end_the_search_of_others(searcher: Sea
 
     assert len(asyncio.run(search_and_cancel()).hits) == 2
     assert counting.asked == ["rotor"]
-
-
-def test_an_expanded_question_is_searched_together_with_what_is_added(searcher: Searcher) -> None:
-    environment = SearchEnvironment(searcher, top_k=1, depth=10)
-    evidence = (Evidence("a.pdf", 2),)
-    alone = asyncio.run(environment.search_question("rotor", evidence))
-    result = asyncio.run(environment.search(ExpandedQuestion("rotor", "limit^3", 2.0), evidence))
-    assert result.hits == tuple(searcher.search_expanded("rotor", "limit^3", 2.0, 10))
-    assert [page.text for _, page in result.shown] == [TEXTS[1]]
-    assert (alone.evidence_rank, alone.rank_score) == (2, 0.0)
-    assert (result.evidence_rank, result.rank_score, result.error) == (1, 1.0, "")
 
 
 def test_a_question_is_searched_once_for_all_of_its_rollouts_and_is_no_shared_search(searcher: Searcher) -> None:

@@ -3,12 +3,11 @@
 import asyncio
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 from factories import build_question
+from small_index import open_index
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import Prompts
@@ -16,10 +15,7 @@ from drag_ray.agent.rollout import HINT_CHARS, Rollouts, is_quotation, write_hin
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Trajectory
 
 PAGE = Page("b.pdf", 2, 2, "The gyroplane must not exceed 340 rpm in level flight below two thousand feet.")
@@ -34,11 +30,7 @@ class LogprobEngine(ScriptedEngine):
 
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    folder = tmp_path_factory.mktemp("hints")
-    pages = [Page("a.pdf", 1, 1, "fuel and oil"), PAGE]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return Searcher(folder / "index")
+    return open_index(tmp_path_factory.mktemp("hints"), [Page("a.pdf", 1, 1, "fuel and oil"), PAGE])
 
 
 def roll_out(searcher: Searcher, *replies: str, hinted: bool = True) -> tuple[Trajectory, list[Request]]:
@@ -83,13 +75,15 @@ def test_token_ids_of_a_prompt_that_is_not_kept_are_not_kept_either(searcher: Se
     assert own.turns[0].rank_score == hinted.turns[0].rank_score == 1.0
 
 
-def test_a_query_that_quotes_the_page_is_refused(searcher: Searcher) -> None:
+def test_a_query_that_quotes_the_page_is_refused_and_long_pages_are_shortened(searcher: Searcher) -> None:
     quotation = "<search>must not exceed 340 RPM, in level flight</search>"
     trajectory, _ = roll_out(searcher, quotation, "<search>gyroplane level flight rpm</search>")
     assert [turn.action for turn in trajectory.turns] == [ActionKind.INVALID, ActionKind.SEARCH]
     assert trajectory.turns[0].query == ""
     own, _ = roll_out(searcher, quotation, quotation, hinted=False)
     assert [turn.action for turn in own.turns] == [ActionKind.SEARCH] * 2
+    long_page = dataclasses.replace(PAGE, text="x" * 10_000)
+    assert write_hint(long_page).count("x") - write_hint(dataclasses.replace(PAGE, text="")).count("x") == HINT_CHARS
 
 
 @pytest.mark.parametrize(
@@ -106,16 +100,3 @@ def test_a_query_that_quotes_the_page_is_refused(searcher: Searcher) -> None:
 )
 def test_a_quotation_is_six_words_of_the_page_in_a_row(query: str, expected: bool) -> None:
     assert is_quotation(query, PAGE) is expected
-
-
-def test_long_pages_are_shortened() -> None:
-    long_page = dataclasses.replace(PAGE, text="x" * 10_000)
-    assert write_hint(long_page).count("x") - write_hint(dataclasses.replace(PAGE, text="")).count("x") == HINT_CHARS
-
-
-def test_a_table_keeps_who_was_hinted(searcher: Searcher, tmp_path: Path) -> None:
-    trajectory, _ = roll_out(searcher, "<search>gyroplane</search>")
-    path = tmp_path / "t.parquet"
-    artifacts.write_parquet(path, schemas.to_table([trajectory], schemas.TRAJECTORIES))
-    [row] = schemas.read_table(path, schemas.TRAJECTORIES).to_pylist()
-    assert schemas.to_trajectory(row).hinted

@@ -69,16 +69,19 @@ def roll_out(environment: SearchEnvironment, num_turns: int, text_searches: int 
     return trajectory, engine
 
 
-def test_what_prompts_have_in_common_is_in_memory_once(new_pages: SearchEnvironment) -> None:
+def test_what_prompts_have_in_common_is_in_memory_once_and_turns_take_no_longer(new_pages: SearchEnvironment) -> None:
     trajectory, _ = roll_out(new_pages, 50)
     last = trajectory.turns[-1].prompt_token_ids
     assert len(last) > 20_000
     num_objects = len({id(token) for turn in trajectory.turns for token in turn.prompt_token_ids})
     # What a turn adds to the prompt is made twice: it comes first as a reply, and then within a prompt.
     assert num_objects < 1.2 * len(last)
+    _, engine = roll_out(new_pages, 50)
+    early, late = median(engine.between_s[5:15]), median(engine.between_s[-10:])
+    assert late < 5 * early + 0.005
 
 
-def test_where_old_texts_leave_the_prompt_all_that_is_asked_grows_with_the_turns_and_not_with_their_square(
+def test_where_old_texts_leave_the_prompt_what_is_asked_grows_with_the_turns_alone(
     new_pages: SearchEnvironment,
 ) -> None:
     num_asked, num_objects = {}, {}
@@ -90,12 +93,6 @@ def test_where_old_texts_leave_the_prompt_all_that_is_asked_grows_with_the_turns
         num_objects[num_turns] = len({id(token) for turn in trajectory.turns for token in turn.prompt_token_ids})
     assert num_asked[50] < 3 * num_asked[25]  # 3.9 times as many without; the names of the pages stay
     assert num_objects[50] < 2.2 * num_objects[25]
-
-
-def test_the_time_between_replies_does_not_grow_with_them(new_pages: SearchEnvironment) -> None:
-    _, engine = roll_out(new_pages, 50)
-    early, late = median(engine.between_s[5:15]), median(engine.between_s[-10:])
-    assert late < 5 * early + 0.005
 
 
 def test_files_grow_with_turns_and_not_with_their_square(new_pages: SearchEnvironment, tmp_path: Path) -> None:

@@ -1,22 +1,19 @@
-"""What is searched and recorded when the policy adds words to the question, instead of writing a query."""
+"""What is searched and recorded when the policy adds words to the question, and other ways to ask the model the same."""
 
 import asyncio
 import json
 from pathlib import Path
 
 from factories import build_question
-from rollout_cases import QUESTION
+from rollout_cases import QUESTION, roll_out
+from small_index import open_index
 
-from drag_ray import schemas
-from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.config import AgentConfig, Example, PromptSet
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Page, Trajectory
 
 REWRITE = {"query_mode": "rewrite", "max_iterations": 1}
@@ -25,12 +22,10 @@ ROTOR = build_question(question="Which rotor?", evidence=QUESTION.evidence)
 
 
 def roll_out_rotor(reply: str, environment: SearchEnvironment, **options: object) -> Trajectory:
-    config = AgentConfig(**{"top_k": 2, **options})  # type: ignore[arg-type]
-    rollouts = Rollouts(config, Policy("model"), ScriptedEngine(lambda _: reply), environment, "index")
-    return asyncio.run(rollouts.run(RolloutTask(ROTOR, 0, "default", 7)))
+    return roll_out(ScriptedEngine(lambda _: reply), environment, ROTOR, **options)
 
 
-def test_in_the_mode_expand_the_words_are_recorded_and_searched_together_with_the_question(
+def test_in_the_mode_expand_words_are_recorded_and_searched_with_the_question(
     environment: SearchEnvironment,
 ) -> None:
     trajectory = roll_out_rotor("<search>flight^4  whole</search>", environment, **EXPAND)
@@ -54,9 +49,7 @@ def test_an_empty_search_adds_nothing_to_the_question_and_is_no_query_of_its_own
 
 def test_a_question_is_measured_by_what_nothing_added_finds_whatever_the_operator(tmp_path: Path) -> None:
     pages = [Page("a.pdf", 1, 1, "rotor"), Page("b.pdf", 2, 2, "which")]
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig(operator="and"))
-    environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=2, depth=10)
+    environment = SearchEnvironment(open_index(tmp_path, pages, operator="and"), top_k=2, depth=10)
     assert roll_out_rotor("<search>fuel</search>", environment, **REWRITE).question_hits == ()
     trajectory = roll_out_rotor("<search></search>", environment, **EXPAND, question_words="all")
     assert trajectory.question_rank is not None
@@ -76,9 +69,7 @@ def test_what_an_expanding_agent_is_told_is_to_add_words(environment: SearchEnvi
 
 def test_an_agent_of_key_words_starts_from_what_they_find_and_says_so(tmp_path: Path) -> None:
     pages = [Page("a.pdf", 1, 1, "rotor speed"), Page("b.pdf", 2, 2, "which"), Page("c.pdf", 3, 3, "flight")]
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
-    environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=3, depth=10)
+    environment = SearchEnvironment(open_index(tmp_path, pages), top_k=3, depth=10)
     of_all, of_key = (
         roll_out_rotor("<search>flight</search>", environment, **EXPAND, question_words=words) for words in ("all", "key")
     )
@@ -87,3 +78,42 @@ def test_an_agent_of_key_words_starts_from_what_they_find_and_says_so(tmp_path: 
     assert (of_key.question, of_key.question_words) == (ROTOR.question, "key")
     assert roll_out_rotor("<search>flight</search>", environment, **EXPAND).question_words == "key"
     assert "The key words of the question are searched" in json.loads(of_key.messages)[0]["content"]
+
+
+PROMPT_SETS = (
+    PromptSet(instructions="Be brief.", examples=(Example(question="Where is the fuel?", query="tank"),)),
+    PromptSet(examples=(Example(question="Who flies?", query="crew"),)),
+)
+
+
+def test_a_prompt_set_changes_what_the_policy_is_asked_with_and_not_what_is_recorded(environment: SearchEnvironment) -> None:
+    config = AgentConfig(top_k=2, max_iterations=2, examples=(Example(question="What turns?", query="vane"),))
+    said = [("<search>rotor</search>", (5,), (-0.5,)), ("<answer>x</answer>", (6,), (-0.25,))]
+
+    async def generate(request: Request) -> Generation:
+        requests.append(request)
+        text, ids, logprobs = said[len(requests) % 2 - 1]
+        return Generation(text, (1, 2, 3), ids, "stop", completion_logprobs=logprobs)
+
+    requests: list[Request] = []
+    rollouts = Rollouts(config, Policy("model"), generate, environment, "index", prompt_sets=PROMPT_SETS)
+    own, brief, crew = (
+        asyncio.run(rollouts.run(RolloutTask(QUESTION, number, "default", 7, prompt_set=number))) for number in range(3)
+    )
+    assert [trajectory.prompt_set for trajectory in (own, brief, crew)] == [0, 1, 2]
+    assert own.messages == brief.messages == crew.messages
+    assert own.agent_fingerprint == brief.agent_fingerprint
+    assert "vane" in own.messages
+    asked = [json.dumps(request.messages) for request in requests]
+    assert [("vane" in text, "tank" in text, "crew" in text) for text in asked] == [
+        *[(True, False, False)] * 2,
+        *[(False, True, False)] * 2,
+        *[(False, False, True)] * 2,
+    ]
+    assert ["Be brief." in text for text in asked] == [False, False, True, True, False, False]
+    recorded = json.loads(brief.messages)
+    assert list(requests[3].messages[4:]) == recorded[4:-1]  # the reply to the first opening, and the pages that it led to
+    for trajectory, prompt_ids, logprobs in ((own, (1, 2, 3), (-0.5,)), (brief, (), ()), (crew, (), ())):
+        turn = trajectory.turns[0]
+        assert (turn.prompt_token_ids, turn.completion_token_ids, turn.completion_logprobs) == (prompt_ids, (5,), logprobs)
+        assert recorded[turn.num_prompt_messages] == {"role": "assistant", "content": turn.raw_text}

@@ -1,4 +1,4 @@
-"""Rollouts of the task rerank, against a scripted engine and a real index."""
+"""Rollouts of the task rerank, against a scripted engine and a real index: their windows, and the order of each."""
 
 import asyncio
 import json
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from factories import build_question
 from PIL import Image
-from rollout_cases import script
+from rollout_cases import roll_out, script
+from small_index import open_index
 
-from drag_ray import schemas
-from drag_ray.agent.config import AgentConfig, PromptSet, RerankOptions
+from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
@@ -24,22 +24,18 @@ from drag_ray.engine.generate import list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.recipes.v_retrver.task import describe_modalities
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
+from drag_ray.recipes.v_retrver.task import apply_order, describe_modalities, plan_windows
 from drag_ray.types import CAPTION, ActionKind, Evidence, Page, Question, StopReason, Trajectory
 
 CANDIDATES = (Evidence("a.pdf", 1), Evidence("c.pdf", 1), Evidence("b.pdf", 2))
 QUESTION = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),), candidates=CANDIDATES)
 KEY = "3f/" + "3f" * 16 + ".jpg"
 PAIRS = {"candidates": 3, "window": 2, "step": 1}
+TASK = {"task": "rerank", "query_mode": "expand", "max_iterations": 1, "top_k": 1}
 
 
 def order(engine: ScriptedEngine, environment: SearchEnvironment, question: Question = QUESTION, /, **rerank: int) -> Trajectory:
-    config = AgentConfig(task="rerank", top_k=1, rerank={"candidates": 10, **rerank})  # type: ignore[arg-type]
-    return asyncio.run(Rollouts(config, Policy("model"), engine, environment, "index").run(RolloutTask(question, 0, "greedy", 7)))
+    return roll_out(engine, environment, question, **TASK, rerank={"candidates": 10, **rerank})
 
 
 def list_files(trajectory: Trajectory) -> list[str]:
@@ -77,16 +73,12 @@ def test_a_picture_is_shown_with_its_caption_and_without_what_was_read_off_it(tm
         Page("b.png", 1, 1, "read off it", "ocr", KEY),
         Page("c", 1, 1, "a text", "text"),
     ]
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
     question = build_question(
         question="", images=(KEY,), evidence=(Evidence("c", 1),), candidates=tuple(Evidence(page.file, 1) for page in pages)
     )
-    config = AgentConfig(task="rerank", top_k=1, rerank={"candidates": 10}, page_view="image")  # type: ignore[arg-type]
     engine = ScriptedEngine(script("<answer>[3]</answer>"))
-    environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=1, depth=10)
-    rollouts = Rollouts(config, Policy("model"), engine, environment, "index")
-    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7)))
+    environment = SearchEnvironment(open_index(tmp_path, pages), top_k=1, depth=10)
+    trajectory = roll_out(engine, environment, question, **TASK, rerank={"candidates": 10}, page_view="image")
     image = {"type": "image", "image": KEY}
     texts = ["Query: ", "\n\nCandidates:\n\n(1) ", "it is red\n\n(2) ", "\n\n(3) a text"]
     first, *rest = [{"type": "text", "text": text} for text in texts]
@@ -125,17 +117,13 @@ def look_closer(folder: Path, *replies: str) -> tuple[Trajectory, list[list[str]
     store = ImageStore(folder / DIR_NAME)
     ramp = Image.linear_gradient("L")
     pages = [Page(name, 1, 1, "", "ocr", store.write(ramp.rotate(90 * turn))) for turn, name in enumerate("abc")]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
     candidates = tuple(Evidence(page.file, 1) for page in pages)
     question = build_question(question="sea", images=(pages[2].image,), evidence=(Evidence("c", 1),), candidates=candidates)
-    tools, pairs = ("select_images", "zoom"), RerankOptions(**PAIRS)
-    config = AgentConfig(task="rerank", top_k=1, rerank=pairs, page_view="image", tools=tools, max_iterations=3)
-    engine, searcher = ScriptedEngine(script(*replies)), Searcher(folder / "index")
-    environment = SearchEnvironment(searcher, top_k=1, depth=10)
+    options = {**TASK, "max_iterations": 3, "rerank": PAIRS, "page_view": "image", "tools": ("select_images", "zoom")}
+    engine = ScriptedEngine(script(*replies))
+    environment = SearchEnvironment(open_index(folder, pages), top_k=1, depth=10)
     images = ImageStores((folder / "new", folder / DIR_NAME))
-    rollouts = Rollouts(config, Policy("model"), engine, environment, "index", pages=searcher, images=images)
-    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7)))
+    trajectory = roll_out(engine, environment, question, images=images, **options)
     assert trajectory.error == ""
     names = {page.image: page.file for page in pages}
     shown = [[names.get(key, "new") for key in list_images(request.messages)] for request in engine.requests]
@@ -166,24 +154,20 @@ def test_a_window_ends_with_its_replies_and_the_last_is_asked_for_the_order(tmp_
     assert trajectory.stop_reason is StopReason.ANSWER
 
 
-def test_in_one_go_all_candidates_are_one_window(environment: SearchEnvironment) -> None:
+def test_candidates_are_one_window_in_one_go_and_those_beyond_the_first_stay_behind(environment: SearchEnvironment) -> None:
     trajectory = order(ScriptedEngine(script("<answer>[3, 3, 9, 0, 2]</answer>")), environment)
     assert list_files(trajectory) == ["bca"]
-
-
-def test_candidates_beyond_the_first_stay_behind(environment: SearchEnvironment) -> None:
     trajectory = order(ScriptedEngine(script("<answer>[2, 1]</answer>")), environment, candidates=2)
     assert list_files(trajectory) == ["cab"]
 
 
-def test_without_candidates_what_the_index_finds_is_ordered(environment: SearchEnvironment) -> None:
+def test_without_candidates_what_the_index_finds_is_ordered_and_nothing_ends_too(
+    environment: SearchEnvironment,
+) -> None:
     question = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),))
     trajectory = order(ScriptedEngine(script("<answer>[2, 1]</answer>")), environment, question)
     assert [hit.file for hit in trajectory.question_hits] == ["a.pdf", "b.pdf"]
     assert (trajectory.question_rank, list_files(trajectory)) == (2, ["ba"])
-
-
-def test_a_list_with_nothing_to_order_still_ends(environment: SearchEnvironment) -> None:
     question = build_question(question="zebra", evidence=(Evidence("b.pdf", 2),))
     trajectory = order(ScriptedEngine(script("<answer>[1]</answer>")), environment, question)
     assert (list_files(trajectory), trajectory.error) == ([""], "")
@@ -221,3 +205,45 @@ def test_what_helps_with_searches_is_refused_where_there_are_none(options: list[
     config = load(RunConfig, ["--agent.task", "rerank", "--agent.depth", "50", *options])
     with pytest.raises(ConfigError, match=problem):
         config.take(CollectSections).check()
+
+
+@pytest.mark.parametrize(
+    ("num_candidates", "size", "step", "windows"),
+    [
+        (50, 20, 10, [(30, 50), (20, 40), (10, 30), (0, 20)]),  # V-Retrver's
+        (45, 20, 10, [(25, 45), (15, 35), (5, 25), (0, 20)]),
+        (21, 20, 10, [(1, 21), (0, 20)]),
+        (20, 20, 10, [(0, 20)]),
+        (7, 20, 10, [(0, 7)]),
+        (20, 20, 20, [(0, 20)]),
+        (5, 2, 1, [(3, 5), (2, 4), (1, 3), (0, 2)]),
+        (1, 20, 10, []),
+        (0, 20, 10, []),
+    ],
+)
+def test_windows_reach_the_front_from_any_length(
+    num_candidates: int, size: int, step: int, windows: list[tuple[int, int]]
+) -> None:
+    assert plan_windows(num_candidates, size, step) == windows
+
+
+def test_the_last_candidate_climbs_to_the_front_through_all_windows() -> None:
+    candidates = list(range(50))
+    for window in plan_windows(50, 20, 10):
+        place = candidates.index(49) - window[0] + 1
+        candidates = apply_order(candidates, window, [place])
+    assert candidates == [49, *range(49)]
+
+
+@pytest.mark.parametrize(
+    ("order", "result"),
+    [
+        ([3, 1, 2], "xcabz"),
+        ([2], "xbacz"),
+        ([2, 2, 3, 2], "xbcaz"),
+        ([0, -1, 4, 99, 3], "xcabz"),
+        ([], "xabcz"),
+    ],
+)
+def test_unknown_and_repeated_numbers_do_not_count_and_the_unnamed_keep_their_order(order: list[int], result: str) -> None:
+    assert apply_order("xabcz", (1, 4), order) == list(result)

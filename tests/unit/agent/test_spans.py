@@ -10,14 +10,13 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otlp_receiver import Receiver, read_attributes, receive_spans
 from pydantic import ValidationError
-from rollout_cases import QUESTION, script
+from rollout_cases import QUESTION, build_rollouts, script
 
-from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import open_tracer, run_untraced
-from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster import telemetry
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.scripted import ScriptedEngine
@@ -34,14 +33,16 @@ def list_told(receiver: Receiver) -> str:
     return json.dumps([read_attributes(span) for span in receiver.spans])
 
 
-async def tell(environment: SearchEnvironment, config: TelemetryConfig, *replies: str | Exception) -> Trajectory:
-    agent = AgentConfig(query_mode="rewrite", top_k=2, max_iterations=3)
-    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*replies)), environment, "index")
+async def deliver_rollouts(rollouts: Rollouts, config: TelemetryConfig, task: RolloutTask = TASK) -> Trajectory:
     run, deliver = open_tracer(config, "vllm", {"drag_ray.run": "mine", "drag_ray.stage": "collect"})
     try:
-        return await run(rollouts, TASK)
+        return await run(rollouts, task)
     finally:
         await deliver()
+
+
+async def tell(environment: SearchEnvironment, config: TelemetryConfig, *replies: str | Exception) -> Trajectory:
+    return await deliver_rollouts(build_rollouts(ScriptedEngine(script(*replies)), environment), config)
 
 
 async def test_a_rollout_is_a_span_with_children_for_its_replies_and_searches(environment: SearchEnvironment) -> None:
@@ -102,9 +103,7 @@ async def test_texts_are_told_only_where_they_are_asked_for(environment: SearchE
 @pytest.mark.parametrize(
     ("error", "kind"), [(RolloutError("secret of rotor"), "RolloutError"), (EngineDiedError("secret"), "EngineDiedError")]
 )
-async def test_a_failure_is_told_by_its_kind_and_what_went_before_it(
-    environment: SearchEnvironment, error: Exception, kind: str
-) -> None:
+async def test_a_failure_is_told_by_its_kind(environment: SearchEnvironment, error: Exception, kind: str) -> None:
     with receive_spans() as receiver:
         try:
             await tell(environment, TelemetryConfig(endpoint=receiver.url), REPLIES[0], error)
@@ -120,14 +119,11 @@ async def test_a_failure_is_told_by_its_kind_and_what_went_before_it(
 @pytest.mark.seconds
 async def test_calls_of_tools_are_spans_and_their_arguments_texts(environment: SearchEnvironment) -> None:
     replies = [render_call("grep", {"file": "b.pdf", "text": "340"}), render_call("read_page", {"file": "b.pdf", "page": 99})]
-    agent = AgentConfig(query_mode="rewrite", protocol="tools", tools=("search", "read_page", "grep"), max_iterations=2)
-    index: Any = environment._index  # pyright: ignore[reportPrivateUsage]
-    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*replies)), environment, "index", pages=index)
+    tools = {"protocol": "tools", "tools": ("search", "read_page", "grep"), "max_iterations": 2}
+    rollouts = build_rollouts(ScriptedEngine(script(*replies)), environment, **tools)
     for content in (False, True):
         with receive_spans() as receiver:
-            run, deliver = open_tracer(TelemetryConfig(endpoint=receiver.url, content=content), "vllm", {})
-            await run(rollouts, TASK)
-            await deliver()
+            await deliver_rollouts(rollouts, TelemetryConfig(endpoint=receiver.url, content=content))
         _, found, _, missing = receiver.list_children(receiver.list_roots()[0])
         assert (found.name, missing.name) == ("execute_tool grep", "execute_tool read_page")
         assert [found.status.code, missing.status.code] == [Status.STATUS_CODE_UNSET, Status.STATUS_CODE_ERROR]
@@ -138,13 +134,13 @@ async def test_calls_of_tools_are_spans_and_their_arguments_texts(environment: S
 
 
 async def test_an_order_of_candidates_is_a_reply_and_no_search(environment: SearchEnvironment) -> None:
-    agent = AgentConfig(task="rerank", top_k=1, rerank=RerankOptions(candidates=3, window=2, step=1))
+    pairs = {"candidates": 3, "window": 2, "step": 1}
     question = replace(QUESTION, candidates=(Evidence("a.pdf", 1), Evidence("c.pdf", 1), Evidence("b.pdf", 2)))
-    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*["<answer>[2, 1]</answer>"] * 2)), environment, "index")
+    engine = ScriptedEngine(script(*["<answer>[2, 1]</answer>"] * 2))
+    rollouts = build_rollouts(engine, environment, task="rerank", query_mode="expand", max_iterations=1, top_k=1, rerank=pairs)
     with receive_spans() as receiver:
-        run, deliver = open_tracer(TelemetryConfig(endpoint=receiver.url, content=True), "vllm", {})
-        await run(rollouts, RolloutTask(question, 0, "greedy", 7))
-        await deliver()
+        config = TelemetryConfig(endpoint=receiver.url, content=True)
+        await deliver_rollouts(rollouts, config, RolloutTask(question, 0, "greedy", 7))
     [root] = receiver.list_roots()
     children = receiver.list_children(root)
     assert [child.name for child in children] == ["chat model", "chat model"]
@@ -166,8 +162,7 @@ async def test_a_collector_that_is_away_stops_nothing_and_is_complained_of_once(
     monkeypatch.setattr(telemetry, "_TIMEOUT_S", 1)
     with receive_spans() as receiver:
         config = TelemetryConfig(endpoint=receiver.url)
-    agent = AgentConfig(query_mode="rewrite", top_k=2, max_iterations=3)
-    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*REPLIES)), environment, "index")
+    rollouts = build_rollouts(ScriptedEngine(script(*REPLIES)), environment)
     run, deliver = open_tracer(config, "vllm", {})
     with caplog.at_level(logging.WARNING):
         started = time.monotonic()

@@ -1,20 +1,22 @@
-"""Rollouts that call tools: their turns, their observations, and how they end."""
+"""Rollouts that call tools: their turns, their observations, and how they end; also behind an endpoint."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-from rollout_cases import QUESTION, script
+from chat_server import Answer, serve_chat
+from rollout_cases import QUESTION, build_rollouts, roll_out, script
 
 from drag_ray import schemas
-from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.agent.rollout import Rollouts
-from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.task import RolloutTask
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.search.searcher import Searcher
-from drag_ray.types import ActionKind, StopReason, Trajectory
+from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 PROTOCOL = get_protocol("tools")
 SEARCH = PROTOCOL.render_search("rotor")
@@ -24,21 +26,16 @@ BROKEN = render_call("read_page", {"file": "b.pdf", "page": 99})
 ANSWER = PROTOCOL.render_answer("340 rpm")
 
 
-async def roll_out(engine: ScriptedEngine, environment: SearchEnvironment, **options: object) -> Trajectory:
-    tools = {"protocol": "tools", "tools": ("search", "read_page", "grep"), "max_iterations": 8, "top_k": 2}
-    config = AgentConfig(**{"query_mode": "rewrite", **tools, **options})  # type: ignore[arg-type]
-    index = environment._index
-    assert isinstance(index, Searcher)
-    rollouts = Rollouts(config, Policy("model"), engine, environment, "index", pages=index)
-    return await rollouts.run(RolloutTask(QUESTION, 0, "default", 7))
+def call_tools(replies: tuple[str, ...], environment: SearchEnvironment, **options: object) -> tuple[Trajectory, ScriptedEngine]:
+    """A rollout with the protocol of functions, and the engine that it asked."""
+    engine = ScriptedEngine(script(*replies))
+    agent = {"protocol": "tools", "tools": ("search", "read_page", "grep"), "max_iterations": 8, **options}
+    return roll_out(engine, environment, **agent), engine
 
 
-async def test_calls_are_turns_with_their_tool_arguments_and_time(environment: SearchEnvironment) -> None:
-    engine = ScriptedEngine(script(SEARCH, "<think>Which?</think>" + READ, GREP, ANSWER))
-    trajectory = await roll_out(engine, environment)
-    assert [turn.action for turn in trajectory.turns] == [
-        *(ActionKind.SEARCH, ActionKind.TOOL, ActionKind.TOOL, ActionKind.ANSWER),
-    ]
+def test_calls_are_turns_with_their_tool_arguments_and_time(environment: SearchEnvironment) -> None:
+    trajectory, _ = call_tools((SEARCH, "<think>Which?</think>" + READ, GREP, ANSWER), environment)
+    assert [turn.action.value for turn in trajectory.turns] == ["search", "tool", "tool", "answer"]
     _, read, found, _ = trajectory.turns
     assert (read.tool, json.loads(read.arguments), read.reasoning) == ("read_page", {"file": "b.pdf", "page": 2}, "Which?")
     assert (read.tool_error, found.tool) == ("", "grep")
@@ -50,44 +47,34 @@ async def test_calls_are_turns_with_their_tool_arguments_and_time(environment: S
     assert trajectory.stop_reason is StopReason.ANSWER
 
 
-async def test_the_functions_that_were_shown_are_kept_with_the_trajectory(environment: SearchEnvironment) -> None:
-    engine = ScriptedEngine(script(ANSWER))
-    trajectory = await roll_out(engine, environment)
+def test_the_functions_that_were_shown_are_kept_with_the_trajectory(environment: SearchEnvironment) -> None:
+    trajectory, engine = call_tools((ANSWER,), environment)
     names = [function["function"]["name"] for function in json.loads(trajectory.tools)]
     assert names == ["search_documents", "read_page", "grep", "provide_answer"]
     assert json.dumps(engine.requests[0].tools) == trajectory.tools
-    told = "Call exactly one function: search_documents, read_page, grep or provide_answer."
-    assert told.removeprefix("Call") in engine.requests[0].messages[0]["content"]
+    told = " exactly one function: search_documents, read_page, grep or provide_answer."
+    assert told in engine.requests[0].messages[0]["content"]
     [row] = schemas.to_table([trajectory], schemas.TRAJECTORIES).to_pylist()
     assert schemas.to_trajectory(row).tools == trajectory.tools
 
 
-async def test_a_failed_call_is_told_and_is_a_fact_of_its_turn(environment: SearchEnvironment) -> None:
-    trajectory = await roll_out(ScriptedEngine(script(BROKEN, READ, ANSWER)), environment)
+def test_a_failed_call_is_a_fact_of_its_turn_and_errors_in_a_row_end_the_rollout(environment: SearchEnvironment) -> None:
+    trajectory, _ = call_tools((BROKEN, READ, ANSWER), environment)
     assert [bool(turn.tool_error) for turn in trajectory.turns] == [True, False, False]
     assert json.loads(trajectory.messages)[3]["content"] == f"The call failed: {trajectory.turns[0].tool_error}"
     assert (trajectory.stop_reason, trajectory.error) == (StopReason.ANSWER, "")
-
-
-async def test_errors_in_a_row_end_the_rollout_and_other_turns_begin_the_count_anew(environment: SearchEnvironment) -> None:
     replies = (BROKEN, BROKEN, READ, BROKEN, BROKEN, BROKEN, ANSWER)
-    trajectory = await roll_out(ScriptedEngine(script(*replies)), environment)
+    trajectory, _ = call_tools(replies, environment)
     assert (trajectory.stop_reason, len(trajectory.turns), trajectory.error) == (StopReason.TOOL_ERRORS, 6, "")
-    trajectory = await roll_out(ScriptedEngine(script(*replies)), environment, max_tool_errors=0)
+    trajectory, _ = call_tools(replies, environment, max_tool_errors=0)
     assert (trajectory.stop_reason, len(trajectory.turns)) == (StopReason.ANSWER, 7)
 
 
-async def test_observations_are_cut(environment: SearchEnvironment) -> None:
-    trajectory = await roll_out(
-        ScriptedEngine(script(render_call("grep", {"file": "b.pdf", "text": "z" * 190}), ANSWER)),
-        environment,
-        observation_chars=100,
-    )
+def test_observations_are_cut_and_a_tool_that_the_agent_does_not_have_is_no_function(environment: SearchEnvironment) -> None:
+    long = render_call("grep", {"file": "b.pdf", "text": "z" * 190})
+    trajectory, _ = call_tools((long, ANSWER), environment, observation_chars=100)
     assert "[cut: the first 100 of" in json.loads(trajectory.messages)[3]["content"]
-
-
-async def test_a_tool_that_the_agent_does_not_have_is_no_function(environment: SearchEnvironment) -> None:
-    trajectory = await roll_out(ScriptedEngine(script(GREP, ANSWER)), environment, tools=("search",))
+    trajectory, _ = call_tools((GREP, ANSWER), environment, tools=("search",))
     assert trajectory.turns[0].action is ActionKind.INVALID
     assert "there is no function 'grep'" in json.loads(trajectory.messages)[3]["content"]
 
@@ -95,9 +82,51 @@ async def test_a_tool_that_the_agent_does_not_have_is_no_function(environment: S
 @pytest.mark.parametrize(
     "arguments", ['{"file": ' + "[" * 900 + "]" * 900 + "}", '{"file": NaN}', '{"file": "\\ud800", "text": "x"}']
 )
-async def test_hostile_arguments_cost_their_turn_alone(environment: SearchEnvironment, arguments: str) -> None:
+def test_hostile_arguments_cost_their_turn_alone(environment: SearchEnvironment, arguments: str) -> None:
     call = f'<tool_call>{{"name": "grep", "arguments": {arguments}}}</tool_call>'
-    trajectory = await roll_out(ScriptedEngine(script(call, ANSWER)), environment)
+    trajectory, _ = call_tools((call, ANSWER), environment)
     assert (trajectory.error, trajectory.stop_reason) == ("", StopReason.ANSWER)
     assert trajectory.turns[0].tool_error or trajectory.turns[0].action is ActionKind.INVALID
     assert schemas.to_table([trajectory], schemas.TRAJECTORIES).num_rows == 1
+
+
+TOOLS = ("search", "read_page", "grep")
+REPLIES = (
+    PROTOCOL.render_search("rotor"),
+    "It is in b.pdf.\n" + render_call("grep", {"file": "b.pdf", "text": "340"}),
+    render_call("read_page", {"file": "b.pdf", "page": 99}),
+    PROTOCOL.render_answer("340 rpm", (Evidence("b.pdf", 2),)),
+)
+
+
+def call(body: dict[str, Any], number: int) -> Answer:
+    """The reply of a turn, as an endpoint has it: without the string that ended it."""
+    turn = sum(message["role"] == "assistant" for message in body["messages"])
+    return Answer(REPLIES[turn].removesuffix("</tool_call>"))
+
+
+async def test_an_endpoint_calls_as_a_local_model_and_is_told_in_words(environment: SearchEnvironment, tmp_path: Path) -> None:
+    with serve_chat(call) as served:
+        config = EngineConfig.model_validate({"backend": "openai", "model": "m", "endpoint": {"address": served.address}})
+        engine = build_endpoint_engine(tmp_path / "spending.jsonl", config, None, ())
+        rollouts = build_rollouts(engine, environment, protocol="tools", tools=TOOLS, max_iterations=6)
+        trajectory = await rollouts.run(RolloutTask(QUESTION, 0, "default", 7))
+        await engine.close()
+    assert [turn.action.value for turn in trajectory.turns] == ["search", "tool", "tool", "answer"]
+    assert [(turn.tool, bool(turn.tool_error)) for turn in trajectory.turns[1:3]] == [("grep", False), ("read_page", True)]
+    assert [turn.raw_text for turn in trajectory.turns] == list(REPLIES)
+    assert (trajectory.stop_reason, trajectory.final_answer, trajectory.error) == (StopReason.ANSWER, "340 rpm", "")
+    # The record is that of any model: what a student's own template shows.
+    names = [function["function"]["name"] for function in json.loads(trajectory.tools)]
+    assert names == ["search_documents", "read_page", "grep", "provide_answer"]
+    assert [message["role"] for message in json.loads(trajectory.messages)[2:5]] == ["assistant", "tool", "assistant"]
+    assert "<tools>" not in json.loads(trajectory.messages)[0]["content"]
+
+    sent = served.asked[-1]
+    assert not sent.keys() & {"tools", "tool_choice"}
+    assert [message["role"] for message in sent["messages"]] == ["system", "user", *["assistant", "user"] * 3]
+    assert all(json.dumps(name) in sent["messages"][0]["content"] for name in names)
+    told = [message["content"] for message in sent["messages"][3::2]]
+    assert all(text.startswith("<tool_response>\n") and text.endswith("\n</tool_response>") for text in told)
+    assert "1 line with '340' in b.pdf" in told[1]
+    assert "The call failed: no page 99" in told[2]

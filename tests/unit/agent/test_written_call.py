@@ -37,11 +37,13 @@ def test_a_call_is_read_in_every_form_that_says_one(text: str) -> None:
     assert (call.name, call.arguments) == ("grep", {"file": "a.pdf"})
 
 
-def test_texts_of_a_call_may_hold_line_ends() -> None:
+def test_texts_of_a_call_may_hold_line_ends_and_the_words_before_it_end_where_it_begins() -> None:
     written = '<tool_call>{"name": "run", "arguments": {"code": "a = [1\n]\n\tprint(\\"}\\")"}</tool_call>'
     assert find_call(written).arguments == {"code": 'a = [1\n]\n\tprint("}")'}
     said = json.dumps(written[len("<tool_call>") : -len("</tool_call>")] + "}")
     assert find_call(f'{{"name": "run", "arguments": {said}}}').arguments["name"] == "run"  # OpenAI's form: arguments as a text
+    text = f"I look.\n```json\n{CALL}\n```"
+    assert text[: find_call(text).start] == "I look.\n"
 
 
 @pytest.mark.parametrize("part", ['{"a": ', "[", '"', '\\"', '{"a": "\\', "{}", "]}", '{"a": [', " ", "```", '"\\"'])
@@ -52,11 +54,6 @@ def test_hostile_calls_take_linear_time(part: str, end: str) -> None:
         with pytest.raises(CallError):
             find_call(frame.replace("{}", '{"name": ' + part * 50_000 + end))
     assert time.process_time() - started < 2
-
-
-def test_the_words_before_a_call_end_where_it_begins() -> None:
-    text = f"I look.\n```json\n{CALL}\n```"
-    assert text[: find_call(text).start] == "I look.\n"
 
 
 @pytest.mark.parametrize(
@@ -90,8 +87,6 @@ def test_the_form_of_a_forced_call_is_that_of_a_written_one_and_ends_texts() -> 
 
 
 @pytest.mark.parametrize(("options", "problem"), [({"protocol": "tags"}, "has no calls"), ({"thinking": True}, "no room")])
-def test_calls_are_forced_only_where_there_are_some_and_nothing_stands_before_them(
-    options: dict[str, object], problem: str
-) -> None:
+def test_calls_are_forced_only_where_there_are_some_and_nothing_precedes(options: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         AgentConfig(**{"protocol": "tools", "thinking": False, "forced_calls": True, **options})  # type: ignore[arg-type]

@@ -1,14 +1,16 @@
-"""What the package offers to programs: quick to import, the same options and the same sentences as on the command line."""
+"""What the package offers to programs and notebooks: quick to import, the same options and sentences as on the command line."""
 
 import ast
 import asyncio
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 from cpu_time import run_quickly
-from factories import build_search, build_trajectory, build_turn
+from factories import build_search, build_trajectory, build_turn, write_trajectories
 from finished_cases import write_evaluation
+from notebook_cells import read_cells, run_cells
 from python_examples import list_documented, list_reading, run_examples
 from small_index import finish_index
 from small_run import write_small_run
@@ -45,7 +47,7 @@ def test_the_package_is_imported_at_once_and_brings_nothing_heavy() -> None:
     assert run_quickly("-c", code, cwd=ROOT.parent).strip() == "[]"
 
 
-def test_type_checkers_are_told_of_the_names_that_there_are() -> None:
+def test_type_checkers_are_told_of_the_names_that_there_are_and_every_stage_is_a_method_of_a_run() -> None:
     stub = ast.parse((ROOT / "__init__.pyi").read_text())
     imported = {f"{node.module}.{alias.asname}" for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     [listed] = [ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign)]
@@ -56,18 +58,18 @@ def test_type_checkers_are_told_of_the_names_that_there_are() -> None:
     assert (ROOT / "py.typed").is_file()
     with pytest.raises(AttributeError, match="no attribute 'opne_run'"):
         _ = getattr(drag_ray, "opne" + "_run")
-
-
-def test_every_stage_is_a_method_of_a_run() -> None:
     for name in (*STAGES, SERVE.name):
         assert getattr(drag_ray.Run, name).__doc__, f"add the stage {name} to drag_ray/api/run.py"
 
 
-def test_options_are_those_of_a_file_and_of_the_call(tmp_path: Path) -> None:
+def test_options_are_those_of_a_file_and_of_the_call_and_a_secret_is_none(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("seed = 3\n[agent]\ntop_k = 4\nmax_iterations = 2\n")
     config = drag_ray.open_run(tmp_path, path, agent={"top_k": 6}).config
     assert (config.run_dir, config.seed, config.agent.top_k, config.agent.max_iterations) == (tmp_path, 3, 6, 2)
+    with pytest.raises(ConfigError, match=r"options: serve\.api_key: a secret must not stand here") as error:
+        drag_ray.open_run(tmp_path, serve={"api_key": "s3cret"})
+    assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +103,6 @@ def test_an_option_that_a_stage_does_not_depend_on_is_refused(options: dict, sai
         drag_ray.open_run(tmp_path).collect(**options)
 
 
-def test_a_secret_is_no_option_of_a_program_either(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"options: serve\.api_key: a secret must not stand here") as error:
-        drag_ray.open_run(tmp_path, serve={"api_key": "s3cret"})
-    assert "s3cret" not in str(error.value)
-
-
 def test_a_stage_without_its_input_says_what_the_command_line_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = drag_ray.open_run(tmp_path)
     with pytest.raises(ArtifactError) as error:
@@ -131,20 +127,16 @@ def test_a_stage_is_named_in_its_call(tmp_path: Path) -> None:
         run.process(name="two/names")
 
 
-def test_a_run_of_another_version_is_refused_and_not_read_otherwise(tmp_path: Path) -> None:
+def test_an_index_is_searched_and_one_of_another_version_is_refused(tmp_path: Path) -> None:
     finish_index(tmp_path, PAGES, QUESTIONS)
+    run = drag_ray.open_run(tmp_path)
+    assert [(hit.file, hit.page_number) for hit in run.open_searcher().search("spar", top_k=3)] == [("a.pdf", 2)]
+    assert run.read_questions().select("id", "question", "split").rows() == [("q1", "What turns?", "train")]
     manifest = tmp_path / "index" / artifacts.MANIFEST_NAME
     record = {"stage": "index", "fingerprint": "0"}
     artifacts.write_json(manifest, record | {"sha256": artifacts.compute_fingerprint(record)})
     with pytest.raises(DamageError, match="as one of an earlier version"):
         drag_ray.open_run(tmp_path).open_searcher()
-
-
-def test_an_index_is_searched_and_its_questions_are_a_frame(tmp_path: Path) -> None:
-    finish_index(tmp_path, PAGES, QUESTIONS)
-    run = drag_ray.open_run(tmp_path)
-    assert [(hit.file, hit.page_number) for hit in run.open_searcher().search("spar", top_k=3)] == [("a.pdf", 2)]
-    assert run.read_questions().select("id", "question", "split").rows() == [("q1", "What turns?", "train")]
 
 
 def test_trajectories_are_a_frame_whether_they_are_of_a_named_stage_or_not(tmp_path: Path) -> None:
@@ -179,12 +171,12 @@ def test_evaluations_are_frames_and_compared_as_on_the_command_line(tmp_path: Pa
         drag_ray.compare(path, path, prompt_price=float("inf"))
 
 
-def test_transcripts_are_chosen_as_by_show_and_escaped_in_a_notebook(tmp_path: Path) -> None:
+def test_transcripts_are_chosen_as_by_show_and_notebooks_escape_what_others_have_written(tmp_path: Path) -> None:
     hostile = "</pre><script>alert(1)</script>"
     rollouts = [
         build_trajectory(build_search("rotor", rank), build_turn(raw_text=hostile), id=f"q1/default/{rank}") for rank in (9, 1)
     ]
-    artifacts.write_parquet(tmp_path / "collect/trajectories/1.parquet", schemas.to_table(rollouts, schemas.TRAJECTORIES))
+    write_trajectories(tmp_path / "collect/trajectories/1.parquet", rollouts)
     run = drag_ray.open_run(tmp_path)
     [best] = run.read_transcripts(sort="rank", limit=1)
     assert best.describe_outcome() == "found, best rank 1"
@@ -194,6 +186,11 @@ def test_transcripts_are_chosen_as_by_show_and_escaped_in_a_notebook(tmp_path: P
     assert "&lt;script&gt;alert(1)" in shown
     with pytest.raises(ConfigError, match="'lost': expected one of found, not-found, errors"):
         run.read_transcripts(outcome="lost")  # type: ignore[arg-type]
+    hostile = "<script>alert(1)</script>"
+    path = write_evaluation(tmp_path / "evaluate", {hostile: RANKS["base"], "tuned": RANKS["tuned"]})
+    shown = drag_ray.compare(path, path, a_policies=[hostile], b_policies=["tuned"])._repr_html_()
+    assert "<script" not in shown
+    assert "A:&lt;script&gt;alert(1)&lt;/script&gt;" in shown
 
 
 def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
@@ -224,14 +221,6 @@ def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
 def test_a_folder_without_a_reward_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainError, match=r"no reward model\. Run: python jobs/finetune\.py --finetune\.method reward"):
         drag_ray.load_reward_model(tmp_path / "nothing")
-
-
-def test_a_report_in_a_notebook_escapes_what_others_have_written(tmp_path: Path) -> None:
-    hostile = "<script>alert(1)</script>"
-    path = write_evaluation(tmp_path / "evaluate", {hostile: RANKS["base"], "tuned": RANKS["tuned"]})
-    shown = drag_ray.compare(path, path, a_policies=[hostile], b_policies=["tuned"])._repr_html_()
-    assert "<script" not in shown
-    assert "A:&lt;script&gt;alert(1)&lt;/script&gt;" in shown
 
 
 def test_what_a_format_or_a_store_is_not_is_said_and_nothing_is_written(tmp_path: Path) -> None:
@@ -266,3 +255,20 @@ def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.Monke
     write_small_run(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run_examples(list_reading()) == {}
+
+
+def test_its_cells_were_executed_in_order_without_an_error_or_a_path_of_the_machine() -> None:
+    cells = read_cells("code")
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} == {"stream", "execute_result"}
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    shown = str([cell["outputs"] for cell in read_cells("code")])
+    assert re.findall(r"/(?:tmp|root|home|work|usr|opt|var)/", shown) == []
+
+
+def test_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_small_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    shown = run_cells(with_engine=False)
+    assert {type(item) for item in shown} == {type(None), int, pl.DataFrame, Transcript, drag_ray.Report}

@@ -4,7 +4,6 @@ import pytest
 from small_index import index_texts
 
 from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
-from drag_ray.search.config import SearchConfig
 from drag_ray.search.searcher import Searcher
 
 TEXTS = [
@@ -18,7 +17,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    return index_texts(tmp_path_factory.mktemp("rm3"), TEXTS, config=SearchConfig(analyzer="plain"))
+    return index_texts(tmp_path_factory.mktemp("rm3"), TEXTS, analyzer="plain")
 
 
 def test_the_expanded_query_is_the_one_that_the_papers_define(searcher: Searcher) -> None:

@@ -50,16 +50,6 @@ def test_a_folder_is_finished_only_with_its_manifest(tmp_path: Path) -> None:
     assert artifacts.require_manifest(folder.path).counts == {"rows": 3}
 
 
-def test_work_of_other_options_is_set_aside_and_not_lost(tmp_path: Path) -> None:
-    with StageFolder(tmp_path / "collect", identity(1)) as folder:
-        artifacts.write_text(folder.path / "data", "precious")
-    with StageFolder(tmp_path / "collect", identity(2)) as folder:
-        assert not folder.resumed
-        assert not (folder.path / "data").exists()
-    [previous] = (tmp_path / "_previous").iterdir()
-    assert (previous / "data").read_text() == "precious"
-
-
 def test_what_is_set_aside_within_a_second_is_kept_apart(tmp_path: Path) -> None:
     for number in range(4):
         with StageFolder(tmp_path / "collect", identity(number % 2)) as folder:
@@ -120,13 +110,16 @@ def test_what_a_killed_writer_leaves_is_gone_when_the_stage_goes_on(tmp_path: Pa
         assert [path.name for path in (folder.path / "rows").iterdir()] == ["part.parquet"]
 
 
-def test_a_run_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_written_or_read_is_named_with_what_to_run(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file where the run's folder should be")
     with (
         pytest.raises(ArtifactError, match=r"run: cannot be written \(.*choose another --run-dir"),
         StageFolder(tmp_path / "run" / "collect", identity()),
     ):
         pass
+    artifacts.write_text(tmp_path / "collect" / artifacts.MANIFEST_NAME, '{"stage": ')
+    with pytest.raises(ArtifactError, match=r"not a manifest.*Run: python jobs/collect\.py"):
+        artifacts.read_manifest(tmp_path / "collect")
 
 
 @pytest.mark.parametrize("change", [{"config": {"value": 2}}, {"inputs": {"index": "other"}}, {"version": 2}])
@@ -153,12 +146,6 @@ def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
         pass
     leave.set()
     holder.join()
-
-
-def test_an_unreadable_manifest_says_what_to_run(tmp_path: Path) -> None:
-    artifacts.write_text(tmp_path / "collect" / artifacts.MANIFEST_NAME, '{"stage": ')
-    with pytest.raises(ArtifactError, match=r"not a manifest.*Run: python jobs/collect\.py"):
-        artifacts.read_manifest(tmp_path / "collect")
 
 
 def test_tables_of_another_version_or_type_are_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options: three sources, and errors that say which of them was wrong."""
+"""Options: three sources, errors that say which of them was wrong, successors of what is gone, and the files that are shipped."""
 
 import math
 import re
@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from drag_ray.config import load
+from drag_ray.cli.main import main
+from drag_ray.config import build, load
 from drag_ray.errors import ConfigError
+from drag_ray.pipeline.rounds import build_round
 from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.removed import COMMANDS, OPTIONS
 from drag_ray.serve.config import ServeConfig
 
 
@@ -20,11 +23,18 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_command_line_goes_before_the_file_and_the_file_before_the_defaults(tmp_path: Path) -> None:
+def test_the_command_line_goes_before_the_file_and_the_file_before_the_defaults(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path, '[agent]\ntop_k = 4\nmax_iterations = 2\n[collect]\npresets = ["greedy", "diverse"]\n')
     config = load(RunConfig, ["--config", str(path), "--agent.top-k", "6"])
     assert (config.agent.top_k, config.agent.max_iterations, config.agent.depth) == (6, 2, 10)
     assert config.collect.presets == ("greedy", "diverse")
+    with pytest.raises(ConfigError, match=r"nothing\.toml: no such file"):
+        load(RunConfig, ["--config", str(tmp_path / "nothing.toml")])
+    path = write(tmp_path, "[agent]\ntop_k = 3\n")
+    with pytest.raises(ConfigError, match=r"command line: agent\.top_k: .*got 'x'"):
+        load(RunConfig, ["--config", str(path), "--agent.top-k", "x"])
 
 
 def test_lists_and_paths_come_from_the_command_line() -> None:
@@ -70,12 +80,6 @@ def test_a_wrong_file_names_the_key_the_file_and_what_is_allowed(tmp_path: Path,
         load(RunConfig, ["--config", str(write(tmp_path, text))])
 
 
-def test_a_wrong_argument_names_the_command_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "[agent]\ntop_k = 3\n")
-    with pytest.raises(ConfigError, match=r"command line: agent\.top_k: .*got 'x'"):
-        load(RunConfig, ["--config", str(path), "--agent.top-k", "x"])
-
-
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
@@ -90,25 +94,14 @@ def test_an_argument_that_is_no_option_is_refused_with_the_one_that_was_meant(ar
         load(RunConfig, [argument])
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing\.toml: no such file"):
-        load(RunConfig, ["--config", str(tmp_path / "nothing.toml")])
-
-
-def test_a_secret_is_refused_where_others_can_read_it_and_not_shown(tmp_path: Path) -> None:
+def test_a_secret_is_refused_where_others_can_read_it_and_is_in_no_text_that_is_made_of_the_options(tmp_path: Path) -> None:
     path = write(tmp_path, '[serve]\napi_key = "planted-secret"\n')
     for arguments, place in ((["--config", str(path)], "run.toml"), (["--serve.api-key", "planted-secret"], "command line")):
         with pytest.raises(ConfigError, match=rf"{place}: serve\.api_key: .*DRAG_RAY_API_KEY.*serve\.api_key_file") as error:
             load(RunConfig, arguments)
         assert "planted-secret" not in str(error.value)
-
-
-def test_a_secret_of_the_options_is_in_no_text_that_is_made_of_them() -> None:
     config = RunConfig(serve=ServeConfig(api_key=SecretStr("planted-secret")))
     assert "planted-secret" not in f"{config!r} {config} {config.model_dump(mode='json')} {config.model_dump_json()}"
-
-
-def test_whatever_sounds_like_a_secret_is_one() -> None:
     named = {key: annotation for key, annotation in list_options(RunConfig) if re.search(r"(key|secret|token|password)$", key)}
     assert named == {"serve.api_key": SecretStr}
 
@@ -134,3 +127,58 @@ def test_no_option_takes_an_infinite_number() -> None:
         for value in (math.inf, -math.inf, math.nan):
             with pytest.raises(ValidationError):
                 config_type.__pydantic_validator__.validate_assignment(config_type.model_construct(), name, value)
+
+
+@pytest.mark.parametrize(("key", "hint"), OPTIONS.items())
+def test_a_removed_option_is_refused_with_its_successor_in_files_and_on_the_command_line(key: str, hint: str) -> None:
+    section, _, rest = key.partition(".")
+    name, _, field = rest.rpartition(".")
+    options = {section: {name: {field: 1}} if name else {field: 1}}
+    with pytest.raises(ConfigError) as in_a_file:
+        build(RunConfig, options)
+    assert f"unknown key {key!r}. {hint}" in str(in_a_file.value)
+    with pytest.raises(ConfigError) as on_the_line:
+        load(RunConfig, [f"--{key.replace('_', '-')}", "1"])
+    assert hint in str(on_the_line.value)
+
+
+@pytest.mark.parametrize(("command", "hint"), COMMANDS.items())
+def test_a_removed_command_names_its_successor(command: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "runs/mine/collect"]) == 2
+    assert capsys.readouterr().err == f"drag-ray {command}: is gone. {hint}\n"
+
+
+ROOT = Path(__file__).parents[3]
+PATHS = sorted(ROOT.glob("jobs/configs/*.toml"))
+MEASURED = sorted(ROOT.glob("benchmarks/effect/*.toml"))
+SMALL = sorted(ROOT.glob("benchmarks/effect/small/*.toml"))
+RL = sorted(ROOT.glob("benchmarks/effect/rl/*.toml"))
+
+
+@pytest.mark.parametrize("path", [*PATHS, *MEASURED, *SMALL, *RL], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> None:
+    config = load(RunConfig, ["--config", str(path)], [], program="test", description="")
+    rounds = [build_round(config, number) for number in range(1, max(config.rounds, 1) + 1)]
+    assert all(of_round.finetune.chosen_method.row_format in of_round.format.formats for of_round in rounds)
+    methods = [of_round.finetune.method for of_round in rounds]
+    if path in RL:
+        assert len(methods) > 1
+        assert set(methods) == {"grpo"}
+    else:
+        assert methods == (["sft", "dpo"] if path in MEASURED or path.stem == "recipe" else ["sft"])
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+def test_what_is_measured_is_the_recipe(path: Path) -> None:
+    recipe, measured = (
+        load(RunConfig, ["--config", str(one)], [], program="test", description="").model_dump()
+        for one in (ROOT / "jobs" / "configs" / "recipe.toml", path)
+    )
+    changed = {
+        f"{section}.{option}"
+        for section in ("agent", "engine", "rollout", "collect", "process", "format", "finetune")
+        for option, value in recipe[section].items()
+        if value != measured[section][option]
+    }
+    assert changed <= {"agent.examples", "agent.question_weight", "agent.question_words", "engine.model"}
+    assert recipe["curriculum"] == measured["curriculum"]

@@ -166,15 +166,18 @@ def test_only_the_rollouts_of_a_damaged_file_are_done_again(run_dir: Path) -> No
     assert len(journal.read_finished_ids(run_dir / "collect")) == len(QUESTIONS)
 
 
-def test_damage_of_a_large_file_is_found_when_every_byte_is_looked_at(run_dir: Path) -> None:
-    weights = run_dir / "finetune" / "adapter" / "adapter_model.safetensors"
-    flip(weights, 100_000)
+def test_every_byte_of_a_large_file_is_looked_at_on_demand(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(run_dir / "finetune" / "adapter" / "adapter_model.safetensors", 100_000)
     assert find_damage(run_dir / "finetune") == []
     [damage] = find_damage(run_dir / "finetune", whole=True)
     assert damage.path == "adapter/adapter_model.safetensors"
+    run_stage(STAGES["finetune"], configure(run_dir))
+    assert "unchanged, skipped" in capsys.readouterr().out
+    run_stage(STAGES["finetune"], configure(run_dir, "--verify"))
+    assert "damaged (adapter/adapter_model.safetensors: holds other bytes" in capsys.readouterr().err
 
 
-def test_what_only_a_reader_sees_is_mended_by_the_pipeline(
+def test_what_only_a_reader_sees_is_mended(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(checksums, "_MAX_QUICK_BYTES", 0)  # then a quick look sees sizes alone
@@ -188,14 +191,6 @@ def test_what_only_a_reader_sees_is_mended_by_the_pipeline(
     assert looks_closer
     assert "collect: going on" in second_pass
     assert [verify_stage(run_dir / name)[0] > 0 for name in NAMES] == [True] * len(NAMES)
-
-
-def test_an_option_looks_at_every_byte(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flip(run_dir / "finetune" / "adapter" / "adapter_model.safetensors", 100_000)
-    run_stage(STAGES["finetune"], configure(run_dir))
-    assert "unchanged, skipped" in capsys.readouterr().out
-    run_stage(STAGES["finetune"], configure(run_dir, "--verify"))
-    assert "damaged (adapter/adapter_model.safetensors: holds other bytes" in capsys.readouterr().err
 
 
 def test_another_tantivy_builds_the_index_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,9 +211,7 @@ def test_a_manifest_of_an_earlier_version_makes_the_stage_run_again(run_dir: Pat
     run_stage(STAGES["format"], configure(run_dir))
 
 
-def test_rows_that_were_filtered_by_hand_are_trained_on_once_they_are_accepted(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_that_were_filtered_by_hand_are_trained_on_if_accepted(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = run_dir / "format" / "sft_query" / "train.jsonl"
     kept = rows.read_text().splitlines(keepends=True)[:-1]
     rows.write_text("".join(kept))
@@ -236,9 +229,7 @@ def test_rows_that_were_filtered_by_hand_are_trained_on_once_they_are_accepted(
     assert rows.read_text() == "".join(kept)
 
 
-def test_rows_that_were_changed_and_not_accepted_are_moved_and_not_lost(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_that_were_changed_and_not_accepted_are_moved_aside(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = run_dir / "format" / "sft_query" / "train.jsonl"
     written = rows.read_text()
     rows.write_text("mine\n")
@@ -278,7 +269,7 @@ def test_unfinished_work_of_nobody_is_moved_away_with_a_sentence(run_dir: Path, 
     assert "collect: has no identity.json that can be read; moved to" in capsys.readouterr().out
 
 
-def test_transcripts_and_exports_of_damaged_trajectories_are_refused(
+def test_damaged_trajectories_are_neither_shown_nor_exported(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flip(journal.list_files(run_dir / "collect", "trajectories")[0])

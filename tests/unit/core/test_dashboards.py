@@ -56,9 +56,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS)
-def test_every_series_is_exported_with_the_tags_that_it_is_chosen_and_summed_by(
-    dashboard: str, exported: dict[str, set[str]]
-) -> None:
+def test_every_series_is_exported_with_the_tags_that_queries_use(dashboard: str, exported: dict[str, set[str]]) -> None:
     variables = [variable["query"] for variable in read(dashboard)["templating"]["list"][1:]]
     for query in (*list_queries(dashboard), *variables):
         names = set(re.findall(r"ray_\w+", query))
@@ -71,16 +69,7 @@ def test_every_series_is_exported_with_the_tags_that_it_is_chosen_and_summed_by(
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS)
-def test_every_query_is_of_what_was_chosen_and_is_closed(dashboard: str) -> None:
-    [_, variable] = read(dashboard)["templating"]["list"]
-    for query in list_queries(dashboard):
-        assert query.count("ray_drag_ray_") == query.count(f'{{{variable["name"]}=~"${variable["name"]}"')
-        for opening, closing in ("()", "[]", "{}"):
-            assert query.count(opening) == query.count(closing)
-
-
-@pytest.mark.parametrize("dashboard", DASHBOARDS)
-def test_a_dashboard_has_what_grafana_imports_it_by(dashboard: str) -> None:
+def test_a_dashboard_has_what_grafana_imports_it_by_and_its_queries_are_of_what_was_chosen(dashboard: str) -> None:
     board = read(dashboard)
     assert board["schemaVersion"] >= 36
     assert "id" not in board  # of another Grafana's database
@@ -90,6 +79,11 @@ def test_a_dashboard_has_what_grafana_imports_it_by(dashboard: str) -> None:
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    [_, variable] = read(dashboard)["templating"]["list"]
+    for query in list_queries(dashboard):
+        assert query.count("ray_drag_ray_") == query.count(f'{{{variable["name"]}=~"${variable["name"]}"')
+        for opening, closing in ("()", "[]", "{}"):
+            assert query.count(opening) == query.count(closing)
 
 
 def list_lost(given: Any, kept: Any, place: str = "") -> Iterator[str]:

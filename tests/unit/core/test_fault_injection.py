@@ -1,18 +1,17 @@
 """A disk that is full, broken or closed, and memory that is used up, at each access to files in turn."""
 
 import io
-import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import build_search, build_trajectory
-from file_layer import ERRORS, INJECTED, FileLayer, fail_each_access
+from factories import build_search, build_trajectory, write_trajectories
+from file_layer import ERRORS, INJECTED, FileLayer, fail_each_access, limit_files
 from pydantic import TypeAdapter
 
 from drag_ray import schemas
@@ -69,31 +68,9 @@ def check_stage(run_dir: Path) -> None:
         assert (folder / "rows" / "part.parquet").exists()
 
 
-@every_error
-def test_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    assert fail_each_access(tmp_path, monkeypatch, error, lambda folder: folder.mkdir(), run_stage, check_stage, step) > 40
-
-
-@every_error
-def test_a_stage_over_the_work_of_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    def prepare(folder: Path) -> None:
-        folder.mkdir()
-        run_stage(folder, OTHER)
-
-    fail_each_access(tmp_path, monkeypatch, error, prepare, run_stage, check_stage, step)
-
-
-@every_error
-def test_a_stage_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    def read(folder: Path) -> None:
-        artifacts.require_manifest(folder / "format")
-        damage.refuse_damage(folder / "format", whole=True)
-
-    def prepare(folder: Path) -> None:
-        folder.mkdir()
-        run_stage(folder)
-
-    fail_each_access(tmp_path, monkeypatch, error, prepare, read, check_stage, step)
+def read_stage(run_dir: Path) -> None:
+    artifacts.require_manifest(run_dir / "format")
+    damage.refuse_damage(run_dir / "format", whole=True)
 
 
 def build(folder: Path) -> None:
@@ -122,23 +99,10 @@ def check_index(folder: Path) -> None:
     assert checksums.find_damage(folder / "index", listed, whole=True) == []
 
 
-@every_error
-def test_an_index_that_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    fail_each_access(tmp_path, monkeypatch, error, prepare_index, build, check_index, step)
-
-
-@every_error
-def test_an_index_that_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    def prepare(folder: Path) -> None:
-        write_pages(folder, "spar")
-        build(folder)
-
-    fail_each_access(tmp_path, monkeypatch, error, prepare, lambda folder: Searcher(folder / "index"), check_index, step)
-
-
-def embed(folder: Path) -> None:
+def embed_and_open(folder: Path) -> None:
     parts = [(np.array([0, 1]), np.array([[1, 0], [0, 1]])), (np.array([1]), np.array([[0.5, 0.5]]))]
     write_vectors(parts, folder / "vectors", VectorsRecord("0123456789abcdef", 3, 2, {}, [1, 0]))
+    PageVectors(folder / "vectors", "0123456789abcdef")
 
 
 def check_vectors(folder: Path) -> None:
@@ -148,18 +112,6 @@ def check_vectors(folder: Path) -> None:
     except SearchIndexError:
         return
     assert vectors.rank(np.array([1.0, 0.25], np.float32), 2) == [(1.0, 0), (0.625, 1)]
-
-
-@every_error
-def test_an_indexs_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    def write_and_open(folder: Path) -> None:
-        embed(folder)
-        PageVectors(folder / "vectors", "0123456789abcdef")
-
-    def prepare(folder: Path) -> None:
-        folder.mkdir()
-
-    fail_each_access(tmp_path, monkeypatch, error, prepare, write_and_open, check_vectors, step)
 
 
 def collect(folder: Path) -> None:
@@ -175,38 +127,66 @@ def collect(folder: Path) -> None:
     assert journal.read_trajectories(folder)["id"].to_pylist() == ["a", "b"]
 
 
+def write_one_rollout(folder: Path) -> None:
+    journal.begin_attempt(folder)
+    written = journal.Journal(folder, flush_s=0)
+    written.add(build_trajectory(build_search("rotor speed", 1), id="a"))
+    written.flush()
+
+
 def check_journal(folder: Path) -> None:
     rows = journal.read_trajectories(folder)["id"].to_pylist()
     assert set(rows) <= {"a", "b"}
     assert len(rows) == len(set(rows))
 
 
-@every_error
-def test_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    def prepare(folder: Path) -> None:
-        journal.begin_attempt(folder)
-        written = journal.Journal(folder, flush_s=0)
-        written.add(build_trajectory(build_search("rotor speed", 1), id="a"))
-        written.flush()
-
-    fail_each_access(tmp_path, monkeypatch, error, prepare, collect, check_journal, step)
+def append(folder: Path) -> None:
+    number = len(read_lines(folder / "lines.jsonl", TypeAdapter(dict[str, object])))
+    append_line(folder / "lines.jsonl", {"number": number, "text": "x" * 100})
 
 
-@every_error
-def test_lines_that_are_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
-    def append(folder: Path) -> None:
-        number = len(read_lines(folder / "lines.jsonl", TypeAdapter(dict[str, object])))
-        append_line(folder / "lines.jsonl", {"number": number, "text": "x" * 100})
+def check_lines(folder: Path) -> None:
+    numbers = [line["number"] for line in read_lines(folder / "lines.jsonl", TypeAdapter(dict[str, object]))]
+    assert numbers == list(range(len(numbers)))
 
-    def check(folder: Path) -> None:
-        numbers = [line["number"] for line in read_lines(folder / "lines.jsonl", TypeAdapter(dict[str, object]))]
-        assert numbers == list(range(len(numbers)))
+
+def into_new(write: Callable[[Path], object]) -> Callable[[Path], None]:
+    """What is there before: a new folder with what this writes into it."""
 
     def prepare(folder: Path) -> None:
         folder.mkdir()
-        append(folder)
+        write(folder)
 
-    fail_each_access(tmp_path, monkeypatch, error, prepare, append, check, step)
+    return prepare
+
+
+def write_index_of_spars(folder: Path) -> None:
+    write_pages(folder, "spar")
+    build(folder)
+
+
+Act = Callable[[Path], object]
+CASES: dict[str, tuple[Callable[[Path], None], Act, Callable[[Path], None]]] = {
+    "a stage": (Path.mkdir, run_stage, check_stage),
+    "a stage over the work of other options": (into_new(lambda folder: run_stage(folder, OTHER)), run_stage, check_stage),
+    "a stage that is read": (into_new(run_stage), read_stage, check_stage),
+    "an index that is built": (prepare_index, build, check_index),
+    "an index that is opened": (write_index_of_spars, lambda folder: Searcher(folder / "index"), check_index),
+    "an index's vectors": (Path.mkdir, embed_and_open, check_vectors),
+    "a journal": (write_one_rollout, collect, check_journal),
+    "lines that are appended": (into_new(append), append, check_lines),
+}
+"""What is there before, what is done, and what must hold after any failure of it."""
+
+
+@every_error
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_taken_for_whole_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, error: str, step: int
+) -> None:
+    prepare, act, check = CASES[case]
+    num_accesses = fail_each_access(tmp_path, monkeypatch, error, prepare, act, check, step)
+    assert case != "a stage" or num_accesses > 40
 
 
 @pytest.mark.parametrize("write", [run_stage, prepare_index, collect], ids=["stage", "index", "journal"])
@@ -216,17 +196,6 @@ def test_the_layer_sees_what_is_written(tmp_path: Path, monkeypatch: pytest.Monk
     kinds = {access.partition(" ")[0] for access in layer.accesses}
     assert {"os.fsync", "os.replace", "write"} <= kinds
     shutil.rmtree(tmp_path)
-
-
-@contextmanager
-def limit_files(num_bytes: int) -> Iterator[None]:
-    """The kernel refuses to make a file larger, whoever writes it; here it stands for a disk that is full to native code."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("part", ["write_pages", "build_tantivy"])
@@ -279,7 +248,7 @@ def write_rows(folder: Path) -> None:
 @pytest.mark.parametrize("write", [deal, process, write_rows])
 def test_tables_whose_native_writers_are_refused(tmp_path: Path, write: Callable[[Path], None]) -> None:
     records = [build_trajectory(build_search(f"rotor {number}", 1), id=str(number)) for number in range(9)]
-    artifacts.write_parquet(tmp_path / "trajectories.parquet", schemas.to_table(records, schemas.TRAJECTORIES))
+    write_trajectories(tmp_path / "trajectories.parquet", records)
     write(tmp_path / "sound")
     sizes = {path.relative_to(tmp_path / "sound"): path.stat().st_size for path in (tmp_path / "sound").rglob("*.*")}
     assert sizes

@@ -5,11 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from factories import build_search, build_trajectory
+from factories import build_search, build_trajectory, write_trajectories
 
-from drag_ray import schemas
 from drag_ray.cli.main import main
-from drag_ray.storage import artifacts
 
 
 def test_a_trajectories_file_goes_into_a_run_and_out_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,41 +36,34 @@ def test_a_missing_file_name_says_how_to_call(command: str, capsys: pytest.Captu
     assert f"drag-ray {command} trajectories.jsonl" in capsys.readouterr().err
 
 
-def test_a_wrong_file_ends_with_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(tmp_path / "none.jsonl")]) == 1
-    assert "none.jsonl: no such file" in capsys.readouterr().err
-
-
-def test_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_are_listed_and_a_wrong_file_ends_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in ("show", "inspect", "import", "export"))
+    assert main(["inspect", str(tmp_path / "none.jsonl")]) == 1
+    assert "none.jsonl: no such file" in capsys.readouterr().err
 
 
 @pytest.fixture
 def trajectories(tmp_path: Path) -> str:
     rollouts = [build_trajectory(build_search("rotor", rank), id=f"q1/default/{rank}") for rank in (1, 9)]
     path = tmp_path / "run" / "collect" / "trajectories" / "1.parquet"
-    artifacts.write_parquet(path, schemas.to_table(rollouts, schemas.TRAJECTORIES))
+    write_trajectories(path, rollouts)
     return str(tmp_path / "run")
 
 
-def test_trajectories_are_listed_and_shown(trajectories: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trajectories_are_listed_shown_and_written_as_a_page_and_missing_ones_end_with_a_message(
+    trajectories: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert main(["show", trajectories]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["outcome", "found", "not-found"]
     assert main(["show", trajectories, "--id", "q1/default/9"]) == 0
     assert "evidence at rank 9, not shown" in capsys.readouterr().out
     assert main(["show", trajectories, "--full", "--limit", "1"]) == 0
     assert "1 more" in capsys.readouterr().out
-
-
-def test_trajectories_become_a_page(trajectories: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", trajectories, "--found", "--html", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out == f"1 transcripts written: {tmp_path / 'page.html'}\n"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-
-
-def test_trajectories_that_are_not_there_end_with_a_message(trajectories: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", f"{trajectories}/nowhere"]) == 1
     assert "nowhere: no such file or folder" in capsys.readouterr().err
     assert main(["show", trajectories, "--errors"]) == 1
@@ -89,7 +80,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(trajectories: str) -> None:
     assert (process.stderr.read(), process.wait()) == (b"", 0)
 
 
-def test_colours_are_for_terminals_whose_user_wants_them(
+def test_colours_are_for_who_wants_them(
     trajectories: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

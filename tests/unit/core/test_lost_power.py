@@ -57,7 +57,7 @@ def find_index_lies(folder: Path) -> str:
 def lose_power(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object], find: Callable[[Path], str]
 ) -> tuple[int, list[str]]:
-    """How many states may be left of an act, and what is wrong with some of them."""
+    """How many states may be left of an act in the folder `run`, and what is wrong with some of them."""
     root = tmp_path / "run"
     states = record_states(root, monkeypatch, lambda: act(root))
     lies: list[str] = []
@@ -71,24 +71,42 @@ def lose_power(
     return num_states, lies
 
 
-def make_run(tmp_path: Path, *texts: str) -> None:
-    (tmp_path / "run").mkdir()
-    for text in texts:
-        run_stage(tmp_path / "run", text)
-
-
-def test_a_new_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path)
-    num_states, lies = lose_power(tmp_path, monkeypatch, run_stage, find_lies)
-    assert lies == []
-    assert num_states > 200
-
-
-def test_a_stage_that_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path)
-    with StageFolder(tmp_path / "run" / "format", Identity("format", {"value": 1}, {})) as folder:
+def begin_stage(run_dir: Path) -> None:
+    with StageFolder(run_dir / "format", Identity("format", {"value": 1}, {})) as folder:
         artifacts.write_text(folder.path / "part", "x")
-    assert lose_power(tmp_path, monkeypatch, run_stage, find_lies)[1] == []
+
+
+def write_pages(folder: Path) -> None:
+    pages = [Page(f"{word}.pdf", 1, 1, word) for word in ("rotor", "spar")]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+
+
+def build(folder: Path) -> None:
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig(num_shards=1))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "act", "find", "min_states"),
+    [
+        pytest.param(lambda _: None, run_stage, find_lies, 200, id="a new stage"),
+        pytest.param(begin_stage, run_stage, find_lies, 1, id="a stage that goes on where it was"),
+        pytest.param(run_stage, lambda run_dir: run_stage(run_dir, "other", 2), find_lies, 1, id="a stage of other options"),
+        pytest.param(write_pages, build, find_index_lies, 100, id="an index"),
+    ],
+)
+def test_what_is_vouched_for_is_there_whenever_power_is_lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prepare: Callable[[Path], object],
+    act: Callable[[Path], object],
+    find: Callable[[Path], str],
+    min_states: int,
+) -> None:
+    (tmp_path / "run").mkdir()
+    prepare(tmp_path / "run")
+    num_states, lies = lose_power(tmp_path, monkeypatch, act, find)
+    assert lies == []
+    assert num_states > min_states
 
 
 def mend(run_dir: Path) -> None:
@@ -100,7 +118,8 @@ def mend(run_dir: Path) -> None:
 
 
 def test_a_stage_that_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path, "row")
+    (tmp_path / "run").mkdir()
+    run_stage(tmp_path / "run")
     part = Path("format", "rows", "part.parquet")
     (tmp_path / "run" / part).write_bytes(b"damaged")
 
@@ -112,28 +131,6 @@ def test_a_stage_that_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return "" if lie.startswith(("rows/part.parquet: has 7 bytes", "rows/part.parquet: is missing")) else lie
 
     assert lose_power(tmp_path, monkeypatch, mend, find)[1] == []
-
-
-def test_a_stage_of_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path, "row")
-    assert lose_power(tmp_path, monkeypatch, lambda folder: run_stage(folder, "other", 2), find_lies)[1] == []
-
-
-def build(folder: Path) -> None:
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig(num_shards=1))
-
-
-def write_pages(folder: Path, *words: str) -> None:
-    folder.mkdir(exist_ok=True)
-    pages = [Page(f"{word}.pdf", 1, 1, word) for word in words]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-
-
-def test_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_pages(tmp_path / "run", "rotor", "spar")
-    num_states, lies = lose_power(tmp_path, monkeypatch, build, find_index_lies)
-    assert lies == []
-    assert num_states > 100
 
 
 def test_appended_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,12 +149,12 @@ def test_what_is_not_synced_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The proof that the test would fail."""
     sync = artifacts.sync
     monkeypatch.setattr(artifacts, "sync", lambda path: None if path.is_dir() == (forgotten == "folders") else sync(path))
-    make_run(tmp_path)
+    (tmp_path / "run").mkdir()
     assert lose_power(tmp_path, monkeypatch, run_stage, find_lies)[1]
 
 
 def test_a_folder_that_was_finished_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path)
+    (tmp_path / "run").mkdir()
 
     def act() -> None:
         with new_folder(tmp_path / "run" / "store", "") as scratch:

@@ -30,8 +30,7 @@ from drag_ray.storage.artifacts import Identity
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     for name in STAGES:
-        with StageFolder(tmp_path / name, Identity(name, {}, {})) as folder:
-            folder.finish({})
+        finish(tmp_path, name)
     return tmp_path
 
 
@@ -49,18 +48,26 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
 
 
 @pytest.mark.seconds
-def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--search.operator", "and") == {"index"}
-    assert changed_by(run_dir, "--agent.top-k", "5") == {"collect", "prompt", "evaluate"}
-    assert changed_by(run_dir, "--finetune.epochs", "7") == {"finetune"}
-    assert changed_by(run_dir, "--engine.model", "other") == {"collect", "finetune", "prompt", "evaluate"}
-
-
-@pytest.mark.seconds
-def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--no-engine.seeds", "--no-engine.logprobs") == {"collect", "prompt"}
-    assert changed_by(run_dir, "--engine.max-model-len", "4096") == {"collect", "prompt", "evaluate"}
-    assert changed_by(run_dir, "--engine.adapter", "other") == {"collect", "finetune", "evaluate"}
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ("--search.operator and", {"index"}),
+        ("--agent.top-k 5", {"collect", "prompt", "evaluate"}),
+        ("--agent.image-searches 1", {"collect", "prompt", "evaluate"}),  # it is on record, so that rows need no option for it
+        ("--finetune.epochs 7", {"finetune"}),
+        ("--engine.model other", {"collect", "finetune", "prompt", "evaluate"}),
+        ("--engine.max-model-len 4096", {"collect", "prompt", "evaluate"}),
+        ("--engine.adapter other", {"collect", "finetune", "evaluate"}),
+        ("--no-engine.seeds --no-engine.logprobs", {"collect", "prompt"}),
+        ("--rollout.num-engines 8 --engine.max-num-seqs 512 --cluster.num-cpus 3", set()),
+        ("--finetune.dpo.beta 0.3 --finetune.grpo.kl-weight 0", set()),  # of methods that are not chosen
+        ("--finetune.sft.mask search_only", {"finetune"}),
+        ("--finetune.method dpo", {"finetune"}),
+        ("--prompt.rollouts 500 --prompt.minibatch-size 3", {"prompt"}),
+    ],
+)
+def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path, options: str, changed: set[str]) -> None:
+    assert changed_by(run_dir, *options.split()) == changed
 
 
 def test_the_code_of_a_users_tool_counts_where_the_tool_is_called(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,20 +121,17 @@ def test_what_cannot_learn_from_an_endpoint_is_refused_at_once(run_dir: Path, op
         configure(run_dir, *options)
 
 
-def test_no_stage_of_a_pipeline_works_if_one_cannot(run_dir: Path) -> None:
-    config = configure(run_dir, "--engine.backend", "openai", "--engine.endpoint.address", "http://a")
-    with pytest.raises(ConfigError, match=r"finetune trains weights.*collect\.teacher"):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--engine.backend", "openai", "--engine.endpoint.address", "http://a"), r"finetune trains weights.*collect\.teacher"),
+        (("--format.formats", '["dpo"]'), r"method sft reads rows of the format sft_query, and format\.formats has dpo"),
+    ],
+)
+def test_no_stage_works_if_one_cannot_or_would_miss_its_rows(run_dir: Path, options: tuple[str, ...], words: str) -> None:
+    config = configure(run_dir, *options)
+    with pytest.raises(ConfigError, match=words):
         runner.run_stages(runner.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
-
-
-def test_rows_that_finetune_would_miss_are_missed_before_they_are_collected(run_dir: Path) -> None:
-    config = configure(run_dir, "--format.formats", '["dpo"]')
-    with pytest.raises(ConfigError, match=r"method sft reads rows of the format sft_query, and format\.formats has dpo"):
-        runner.run_stages(runner.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
-
-
-def test_runtime_only_options_change_nothing(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 
 
 def test_what_machines_cost_is_noted_beside_the_outcome(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,9 +156,7 @@ def in_background() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_background")
-def test_a_budget_that_is_spent_stops_a_stage_which_goes_on_with_a_larger_one(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spent_budget_stops_a_stage_which_goes_on_with_a_larger_one(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resumed = list[bool]()
 
     def run(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
@@ -176,9 +178,6 @@ def test_a_budget_that_is_spent_stops_a_stage_which_goes_on_with_a_larger_one(
 
 @pytest.mark.seconds
 def test_options_of_a_training_method_count_where_it_is_chosen(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--finetune.dpo.beta", "0.3", "--finetune.grpo.kl-weight", "0") == set()
-    assert changed_by(run_dir, "--finetune.sft.mask", "search_only") == {"finetune"}
-    assert changed_by(run_dir, "--finetune.method", "dpo") == {"finetune"}
     identities = [
         compute_identity(STAGES["finetune"], configure(run_dir, "--finetune.method", "dpo", *more)).fingerprint
         for more in ((), ("--finetune.dpo.beta", "0.3"), ("--finetune.sft.mask", "search_only"))
@@ -186,11 +185,13 @@ def test_options_of_a_training_method_count_where_it_is_chosen(run_dir: Path) ->
     assert identities[0] == identities[2] != identities[1]
 
 
-def test_an_input_that_changed_changes_its_readers(run_dir: Path) -> None:
+def test_an_input_that_changed_changes_its_readers_and_one_that_lacks_names_the_job_to_run(run_dir: Path, tmp_path: Path) -> None:
     before = compute_identity(STAGES["format"], configure(run_dir)).fingerprint
     with StageFolder(run_dir / "process", Identity("process", {"other": 1}, {})) as folder:
         folder.finish({})
     assert compute_identity(STAGES["format"], configure(run_dir)).fingerprint != before
+    with pytest.raises(ArtifactError, match=r"jobs/process\.py"):
+        compute_identity(STAGES["format"], configure(tmp_path / "nothing"))
 
 
 def test_own_documents_are_part_of_the_index(run_dir: Path, tmp_path: Path) -> None:
@@ -205,20 +206,13 @@ def test_own_documents_are_part_of_the_index(run_dir: Path, tmp_path: Path) -> N
         compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(tmp_path / "nothing")))
 
 
-def test_a_stage_without_its_input_names_the_job_to_run(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"jobs/process\.py"):
-        compute_identity(STAGES["format"], configure(tmp_path))
-
-
 def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> None:
-    trained = compute_identity(STAGES["evaluate"], configure(run_dir))
-    assert set(trained.inputs) == {"index", "prompt", "finetune"}
     (run_dir / "finetune" / artifacts.MANIFEST_NAME).unlink()
     with pytest.raises(ArtifactError, match=r"jobs/finetune\.py"):
-        compute_identity(STAGES["evaluate"], configure(run_dir))
+        read_inputs("evaluate", run_dir)
     for name in ("finetune", "prompt"):
         shutil.rmtree(run_dir / name)
-    assert set(compute_identity(STAGES["evaluate"], configure(run_dir)).inputs) == {"index"}
+    assert read_inputs("evaluate", run_dir) == {"index"}
 
 
 def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,15 +271,6 @@ def test_the_pipeline_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: 
     assert names == ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
 
 
-def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
-    def read(*options: str) -> set[str]:
-        return set(compute_identity(STAGES["prompt"], configure(run_dir, *options)).inputs)
-
-    assert read() == {"index", "collect", "format", "gepa"}
-    assert read("--prompt.rollouts", "500") == {"index", "format", "gepa"}
-    assert changed_by(run_dir, "--prompt.rollouts", "500", "--prompt.minibatch-size", "3") == {"prompt"}
-
-
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([{"finished": 7, "unfinished": 3}, {"finished": 10, "unfinished": 0}])
     monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
@@ -297,9 +282,7 @@ def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Pa
     run_stage(STAGES["collect"], config)  # skipped: a third outcome would end the iterator
 
 
-def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_was_set_aside_is_tried_again_with_more_tries(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([{"finished": 7, "set_aside": 3}, {"finished": 10, "set_aside": 0}])
     monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
     config = configure(run_dir)
@@ -310,7 +293,9 @@ def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
     assert run_stage(STAGES["collect"], config).counts["finished"] == 10  # skipped
 
 
-def test_what_cannot_be_looked_at_among_the_documents_does_not_end_the_start(run_dir: Path, tmp_path_factory: Any) -> None:
+def test_what_cannot_be_looked_at_among_the_documents_does_not_end_the_start_and_home_is_found(
+    run_dir: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     documents = tmp_path_factory.mktemp("documents")
     (documents / "broken.pdf").symlink_to(documents / "nothing")
     (documents / "loop.pdf").symlink_to(documents / "loop.pdf")
@@ -318,9 +303,6 @@ def test_what_cannot_be_looked_at_among_the_documents_does_not_end_the_start(run
     (documents / "new.pdf").write_bytes(b"")
     after = compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(documents)))
     assert before.fingerprint != after.fingerprint
-
-
-def test_the_home_folder_is_found_where_the_stage_finds_it(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(run_dir))
     config = configure(run_dir, "--corpus.documents", "~")
     assert "documents" in compute_identity(STAGES["index"], config).inputs
@@ -344,20 +326,23 @@ def test_another_split_makes_the_rows_anew_after_an_import(tmp_path: Path) -> No
     assert len({without, first, compute_identity(STAGES["format"], configure(tmp_path)).fingerprint}) == 3
 
 
-def test_what_a_prompt_shows_of_images_is_on_record_so_that_rows_need_no_option_for_it(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "prompt", "evaluate"}
+def read_inputs(stage: str, run_dir: Path, *options: str) -> set[str]:
+    return set(compute_identity(STAGES[stage], configure(run_dir, *options)).inputs)
+
+
+def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
+    assert read_inputs("prompt", run_dir) == {"index", "collect", "format", "gepa"}
+    assert read_inputs("prompt", run_dir, "--prompt.rollouts", "500") == {"index", "format", "gepa"}
 
 
 def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:
-    def read(*options: str) -> set[str]:
-        return set(compute_identity(STAGES["evaluate"], configure(run_dir, *options)).inputs)
-
-    assert read() == {"index", "prompt", "finetune"}
-    assert read("--evaluate.split", "validation") == {"index", "prompt", "finetune", "format"}
+    validation = ("--evaluate.split", "validation")
+    assert read_inputs("evaluate", run_dir) == {"index", "prompt", "finetune"}
+    assert read_inputs("evaluate", run_dir, *validation) == {"index", "prompt", "finetune", "format"}
     (run_dir / "format" / "manifest.json").unlink()  # unfinished rows do not hold up the test questions
-    assert read() == {"index", "prompt", "finetune"}
+    assert read_inputs("evaluate", run_dir) == {"index", "prompt", "finetune"}
     with pytest.raises(ArtifactError, match=r"format"):
-        read("--evaluate.split", "validation")
+        read_inputs("evaluate", run_dir, *validation)
 
 
 def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

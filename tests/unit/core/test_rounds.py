@@ -1,14 +1,25 @@
-"""Rounds as options: what each of them runs with, without running anything."""
+"""Rounds and the reranker of a pipeline as options: what each of them runs with, without running anything."""
 
 from pathlib import Path
 
 import pytest
 
+from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
-from drag_ray.pipeline.rounds import build_final, build_round, build_validation
+from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.pipeline.rounds import (
+    build_final,
+    build_reranked_evaluation,
+    build_reranker_training,
+    build_round,
+    build_validation,
+    run_pass,
+    run_rounds,
+)
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.prompt.config import PromptConfig
+from drag_ray.stage_runs.address import Address
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
@@ -20,13 +31,10 @@ def config(tmp_path: Path) -> RunConfig:
     return RunConfig(run_dir=tmp_path, rounds=3, curriculum=CURRICULUM)
 
 
-def test_a_round_begins_with_the_adapter_of_the_one_before(config: RunConfig, tmp_path: Path) -> None:
+def test_a_round_begins_with_the_adapter_and_the_options_of_the_one_before(config: RunConfig, tmp_path: Path) -> None:
     adapters = [build_round(config, number).engine.adapter for number in (1, 2, 3)]
     assert adapters == ["", *(str(tmp_path / f"rounds/{number}/finetune/adapter") for number in (1, 2))]
     assert [build_round(config, number).scope for number in (1, 2, 3)] == ["rounds/1", "rounds/2", "rounds/3"]
-
-
-def test_the_last_entry_of_the_curriculum_holds_for_all_rounds_that_follow(config: RunConfig) -> None:
     rounds = [build_round(config, number) for number in (1, 2, 3)]
     assert [changed.finetune.method for changed in rounds] == ["sft", "dpo", "dpo"]
     assert [changed.collect.samples_per_question for changed in rounds] == [2, 4, 4]
@@ -34,16 +42,13 @@ def test_the_last_entry_of_the_curriculum_holds_for_all_rounds_that_follow(confi
     assert rounds[0].finetune == config.finetune
 
 
-def test_a_round_is_judged_by_validation_questions_and_by_its_own_adapter_alone(config: RunConfig) -> None:
+def test_a_round_is_judged_by_validation_questions_alone_and_the_best_on_the_split_that_was_asked_for(config: RunConfig) -> None:
     compared = {"baselines": ("rm3",), "adapters": ("third=elsewhere",), "question_weights": (1.0, 2.0)}
     asked = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=compared)})
     judged = build_validation(build_round(asked, 2))
     assert (judged.evaluate.split, judged.evaluate.limit, judged.engine.adapter) == ("validation", 0, "")
     # Adapters of later rounds are not there yet, and weights are found on these very questions.
     assert (judged.evaluate.baselines, judged.evaluate.adapters, judged.evaluate.question_weights) == (("question",), (), ())
-
-
-def test_the_run_is_evaluated_with_the_best_round_on_the_split_that_was_asked_for(config: RunConfig) -> None:
     named = config.model_copy(update={"reads": ("index=index", "finetune=finetune/mine")})
     final = build_final(named, 2)
     assert final.reads == ("index=index", "finetune=rounds/2/finetune", "format=rounds/2/format")
@@ -78,3 +83,52 @@ def test_options_of_a_method_that_is_not_chosen_survive_an_override(config: RunC
     """A record of the options leaves them out, so a round must not be built from a record."""
     chosen = override(config, {"finetune": {"dpo": {"beta": 0.5}}}, "here")
     assert override(chosen, {"finetune": {"method": "dpo"}}, "here").finetune.dpo.beta == 0.5
+
+
+PROCESS = Address("process", scope="rounds/1")
+
+
+@pytest.fixture
+def reranking(tmp_path: Path) -> RunConfig:
+    given = {"finetune": {"method": "dpo", "epochs": 3, "batch_size": 16}, "engine": {"adapter": "somebody/adapter"}}
+    return override(RunConfig(run_dir=tmp_path, train_reranker=True, reads=("index=index", "format=mine/format")), given)
+
+
+def test_it_learns_from_the_model_itself_in_a_folder_of_its_own_with_its_own_options_above_the_others(
+    reranking: RunConfig,
+) -> None:
+    training = build_reranker_training(reranking, PROCESS)
+    assert training.format.formats == ("relevance",)
+    assert (training.finetune.method, training.finetune.epochs, training.finetune.batch_size) == ("rerank", 1, 16)
+    assert (training.scope, training.engine.adapter) == ("reranker", "")
+    assert training.reads == ("index=index", "process=rounds/1/process")
+    scoped = reranking.model_copy(update={"scope": "second"})
+    assert build_reranker_training(scoped, Address("process", scope="second")).scope == "second/reranker"
+    own = {"finetune": {"epochs": 2, "limit": 500}, "format": {"relevance_pages": 2}}
+    training = build_reranker_training(reranking.model_copy(update={"reranker": own}), PROCESS)
+    assert (training.finetune.epochs, training.finetune.limit, training.finetune.method) == (2, 500, "rerank")
+    assert (training.format.relevance_pages, training.format.formats) == (2, ("relevance",))
+
+
+def test_it_is_evaluated_beside_what_else_is_compared(reranking: RunConfig, tmp_path: Path) -> None:
+    settings = build_reranked_evaluation(reranking).evaluate
+    assert settings.baselines == ("question", "rerank")
+    assert settings.take(RerankedConfig).model == str(tmp_path / "reranker/finetune/adapter")
+    ordered = reranking.model_copy(update={"evaluate": EvaluateConfig(baselines=("rerank", "rm3"))})
+    assert build_reranked_evaluation(ordered).evaluate.baselines == ("rerank", "rm3")
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"reranker": {"finetunes": {}}}, "reranker: unknown key 'finetunes'"),
+        ({"reranker": {"finetune": {"method": "sft"}}}, "reranker: finetune.method sft trains no reranker"),
+        ({"evaluate": {"rerank": {"model": "another"}}}, "evaluate.rerank.model 'another': the pipeline trains one itself"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path, rounds: int, options: dict, said: str) -> None:
+    run = run_rounds if rounds else run_pass
+    with pytest.raises(ConfigError, match=said):
+        run(override(RunConfig(run_dir=tmp_path, rounds=rounds, train_reranker=True), options))
+    assert not list(tmp_path.iterdir())

@@ -1,16 +1,27 @@
-"""What a run has cost, and what a larger collection would."""
+"""How far a run is, by what lies on the disk, what its machines cost over all its starts, and what a larger collection would."""
 
 import json
+import os
+import threading
+import time
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from evaluation_cases import build_questions, build_rollouts
+from factories import build_question, build_search, build_trajectory
 from finished_cases import finish_evaluation
+from pydantic import ValidationError
 
 import drag_ray
 from drag_ray.cli.main import main
+from drag_ray.cluster import ledger
+from drag_ray.cluster.ledger import LEDGER_NAME, CostConfig, Ledger
+from drag_ray.errors import ArtifactError
+from drag_ray.pipeline.status import read_status
+from drag_ray.rollout.journal import Journal
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
@@ -39,17 +50,11 @@ def test_stages_are_added_up_and_a_question_has_its_price(tmp_path: Path, capsys
     told = json.loads(capsys.readouterr().out)
     assert [stage["address"] for stage in told["stages"]] == ["collect", "finetune"]
     assert [(stage["machines"], stage["replies"], stage["solved"]) for stage in told["forecasts"]] == [(25.0, 5.0, 250)]
-
-
-def test_a_program_reads_the_same_costs(tmp_path: Path) -> None:
-    finish(tmp_path, "collect", COLLECTED, {"gpu_hours": 2.0, "cpu_hours": 32.0, "cost": 5.0})
-    [collect] = drag_ray.open_run(tmp_path).read_costs()
+    collect, _ = drag_ray.open_run(tmp_path).read_costs()
     assert (collect.address, collect.total, collect.forecast(1000).total) == ("collect", 6.0, 30.0)
 
 
-def test_policies_of_an_evaluation_share_its_cost_by_the_seconds_of_their_rollouts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_policies_of_an_evaluation_share_its_cost_by_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ranks = {"question": [1, 1, 1, 1], "base": [1, None, None, None], "tuned": [1, 1, None, None]}
     seconds = {"question": 0.0, "base": 1.0, "tuned": 3.0}
     rollouts = {
@@ -78,3 +83,124 @@ def test_where_nothing_was_noted_it_is_said_how(tmp_path: Path, capsys: pytest.C
     assert "no finished collection has noted what it cost" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["cost", str(tmp_path), "--questions", "0"])
+
+
+def write_hours(folder: Path, *hours: tuple[float, int, int]) -> Path:
+    path = folder / LEDGER_NAME
+    lines = [{"seconds": 3600 * seconds, "gpus": gpus, "cpus": cpus} for seconds, gpus, cpus in hours]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_hours_of_all_starts_are_added_up_and_what_ends_a_stage_within_its_budget_is_what_it_was(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), Ledger(tmp_path / LEDGER_NAME, CostConfig(gpu_hour=1, budget=1), lambda: (1, 0)):
+        raise KeyboardInterrupt
+    path = write_hours(tmp_path, (2, 8, 64), (0.5, 4, 32))
+    with Ledger(path, CostConfig(gpu_hour=2.5, cpu_hour=0.1), lambda: (0, 0)) as hours:
+        pass
+    assert hours.summarise() == {"gpu_hours": 18.0, "cpu_hours": 144.0, "cost": 59.4}
+
+
+def test_machines_that_come_while_a_stage_runs_count_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "INTERVAL_S", 0.01)
+    has, looked = chain([(1, 0)] * 2, repeat((8, 4))), threading.Semaphore(0)
+
+    def count() -> tuple[int, int]:
+        looked.release()
+        return next(has)
+
+    with Ledger(tmp_path / LEDGER_NAME, CostConfig(gpu_hour=1), count):
+        for _ in range(4):
+            looked.acquire()
+    lines = [json.loads(line) for line in (tmp_path / LEDGER_NAME).read_text().splitlines()]
+    assert [(line["gpus"], line["cpus"]) for line in lines[:4]] == [(1, 0), (1, 0), (8, 4), (8, 4)]
+    assert all(line["seconds"] > 0 for line in lines[:4])
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[1]", '{"seconds": 1}', '{"seconds": NaN, "gpus": 1, "cpus": 1}', '{"seconds": -9, "gpus": 1, "cpus": 1}']
+)
+def test_a_line_of_a_ledger_that_is_none_is_named(line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_hours(tmp_path, (2, 8, 64))
+    with path.open("a") as stream:
+        stream.write(line + "\n")
+    with Ledger(path, CostConfig(gpu_hour=1), lambda: (0, 0)) as hours:
+        pass
+    assert hours.summarise()["gpu_hours"] == 16
+    assert f"{path}: line 2 is passed over" in caplog.text
+
+
+def test_without_prices_nothing_is_noted_and_a_budget_needs_one(tmp_path: Path) -> None:
+    with Ledger(tmp_path / LEDGER_NAME, CostConfig(), lambda: pytest.fail("nobody asks")) as hours:
+        pass
+    assert hours.summarise() == {}
+    assert not (tmp_path / LEDGER_NAME).exists()
+    with pytest.raises(ValidationError, match=r"set cost.gpu_hour"):
+        CostConfig(budget=5)
+
+
+def write_stage(run_dir: Path, address: str, counts: dict[str, Any]) -> Path:
+    with StageFolder(run_dir / address, Identity(address, {}, {}, address=address)) as folder:
+        folder.finish(counts)
+    return run_dir / address
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    write_stage(tmp_path, "index", {"pages": 12_345})
+    write_stage(tmp_path, "finetune/dpo", {"steps": 7})
+    write_stage(tmp_path, "rounds/2/collect", {"finished": 90, "unfinished": 10})
+    with StageFolder(tmp_path / "collect", Identity("collect", {}, {})) as folder:
+        written = Journal(folder.path, flush_s=1000)
+        for number in range(3):
+            written.add(build_trajectory(build_search("rotor", 1), question=build_question(id=f"q{number}")))
+        written.flush()
+    (tmp_path / "_previous" / "index-0").mkdir(parents=True)
+    (tmp_path / "_previous" / "index-0" / "manifest.json").write_text("{}")
+    return tmp_path
+
+
+def test_each_stage_is_told_with_its_state_its_figures_and_its_last_write_and_the_newest_comes_last(run_dir: Path) -> None:
+    told = {status.address: (status.state, status.counts) for status in read_status(run_dir)}
+    assert told == {
+        "index": ("finished", {"pages": 12_345}),
+        "finetune/dpo": ("finished", {"steps": 7}),
+        "rounds/2/collect": ("in part", {"finished": 90, "unfinished": 10}),
+        "collect": ("unfinished", {"rollouts": 3}),
+    }
+    hour_ago = time.time() - 3600
+    for path in (run_dir / "index", *(run_dir / "index").iterdir()):
+        os.utime(path, (hour_ago, hour_ago))
+    first = read_status(run_dir)[0]
+    assert first.address == "index"
+    assert 3590 < first.changed_s < 3700
+    (run_dir / "index" / "manifest.json").write_text("{}")
+    assert {status.address: status.state for status in read_status(run_dir)}["index"] == "damaged"
+
+
+def test_the_command_prints_a_line_a_stage_and_a_figure(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")}
+    assert main(["status", str(run_dir)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    stages = [line for line in lines if not line.startswith(" ")]
+    assert len(stages) == 4
+    index, places = next(line for line in stages if line.startswith("index: ")), [lines.index(line) for line in stages]
+    assert index.startswith("index: finished in 0 s, ended ")
+    assert "  pages  12,345" in lines
+    collected = places[[line.partition(":")[0] for line in stages].index("rounds/2/collect")]
+    assert lines[collected + 1 : collected + 3] == ["  finished    90", "  unfinished  10"]
+    assert len(lines) == 4 + 5
+    assert main(["status", str(run_dir), "--json"]) == 0
+    assert {row["address"] for row in json.loads(capsys.readouterr().out)} == {
+        "index",
+        "finetune/dpo",
+        "rounds/2/collect",
+        "collect",
+    }
+    assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
+
+
+def test_a_folder_without_a_stage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no stage was begun"):
+        read_status(tmp_path)
+    assert main(["status", str(tmp_path / "nothing")]) == 1

@@ -79,9 +79,7 @@ def test_a_document_has_its_time_for_itself(tmp_path: Path) -> None:
     assert "takes more than 2 CPU seconds (corpus.document_cpu_s)" in reason
 
 
-def test_a_document_that_goes_beyond_its_limits_again_and_again_is_read_no_further(
-    process: DocumentProcess, tmp_path: Path
-) -> None:
+def test_a_document_that_goes_beyond_its_limits_three_times_is_read_no_further(process: DocumentProcess, tmp_path: Path) -> None:
     """Its parts cost three limits, however many they are; what else is read is not held up."""
     bomb = tmp_path / "bomb.pdf"
     bomb.write_bytes(build_self_reference())
@@ -109,14 +107,11 @@ def test_the_parts_of_a_document_have_a_limit_together(process: DocumentProcess,
     assert process.read(Span(path), tmp_path, reader, costs)[1] == []  # a document that is read at once has its own limit
 
 
-def test_documents_share_a_process(process: DocumentProcess, tmp_path: Path) -> None:
+def test_documents_share_a_process_and_pages_of_a_bomb_are_counted_in_it(process: DocumentProcess, tmp_path: Path) -> None:
     read(process, write_good(tmp_path / "a.pdf"))
     first = process._process.pid
     read(process, write_good(tmp_path / "b.pdf"))
     assert process._process.pid == first
-
-
-def test_the_pages_of_a_bomb_are_counted_within_the_limits(process: DocumentProcess, tmp_path: Path) -> None:
     (tmp_path / "none.pdf").write_bytes(b"no")
     assert process.count_pages(tmp_path / "none.pdf", 10) == 1
     assert process.count_pages(write_good(tmp_path / "good.pdf"), 10) == 1

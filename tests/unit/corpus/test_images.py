@@ -1,16 +1,25 @@
+"""Pictures as pages: how they are read, stored, scaled and made worse on purpose."""
+
+import io
+import math
 import struct
 import zlib
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.image_degradation import DEGRADATIONS, DegradationConfig, degrade
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.images import count_image_pages, read_image
 from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.errors import DataError
 from drag_ray.types import Page
 
 
@@ -35,7 +44,7 @@ def write_tiff(path, *greys, **options):
     return path
 
 
-def test_the_frames_of_a_tiff_are_pages(tmp_path, images):
+def test_the_frames_of_a_tiff_are_pages_and_a_range_of_them_is_read(tmp_path, images):
     path = write_tiff(tmp_path / "scan.tif", 0, 100, 250)
     assert count_image_pages(path) == 3
     pages, problems = read_image(path, "sub/scan.tif", build_reader(images))
@@ -44,50 +53,46 @@ def test_the_frames_of_a_tiff_are_pages(tmp_path, images):
         ("sub/scan.tif", number, 3, "", "none") for number in (1, 2, 3)
     ]
     assert [images.open(page.image).getpixel((5, 5))[0] for page in pages] == pytest.approx([0, 100, 250], abs=2)
-
-
-def test_a_range_of_frames_is_read(tmp_path, images):
-    path = write_tiff(tmp_path / "scan.tiff", 0, 100, 250)
     pages, _ = read_image(path, "scan.tiff", build_reader(images, page_images=False), 2, 9)
     assert pages == [Page("scan.tiff", 2, 3, "", "none"), Page("scan.tiff", 3, 3, "", "none")]
-
-
-def test_a_tiff_of_too_many_frames_is_set_aside(tmp_path, images):
-    path = write_tiff(tmp_path / "scan.tif", 0, 100, 250)
     reader = build_reader(images, document_pages=2)
     pages, (problem,) = read_document(Span(path), tmp_path, reader)
     assert (pages, problem.kind) == ([], "broken_file")
     assert "says that it has 3 pages, at most 2 are read" in problem.reason
 
 
-def read_broken(path, images):
-    """Why the image as a whole is set aside."""
-    pages, (problem,) = read_document(Span(path), path.parent, build_reader(images))
-    assert (pages, problem.place, problem.kind) == ([], str(path), "broken_file")
-    return problem.reason
+def declare_png(edge):
+    """A PNG whose header says so many pixels each way, and that holds few."""
 
-
-def test_an_image_that_is_no_image_is_set_aside(tmp_path, images):
-    path = tmp_path / "text.png"
-    path.write_text("<html>404</html>")
-    assert "cannot identify image file" in read_broken(path, images)
-    assert "No such file" in read_broken(tmp_path / "nowhere.jpg", images)
-
-
-def test_an_image_of_another_format_is_set_aside_whatever_its_name(tmp_path, images):
-    Image.new("RGB", (9, 9)).save(tmp_path / "a.gif")
-    (tmp_path / "a.gif").rename(tmp_path / "a.png")
-    assert "cannot identify image file" in read_broken(tmp_path / "a.png", images)
-
-
-def test_an_image_that_claims_an_absurd_size_is_set_aside(tmp_path, images):
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
-    path = tmp_path / "bomb.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b""))
-    assert "3600000000 pixels" in read_broken(path, images)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", edge, edge, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b"")
+
+
+def encode_gif():
+    stream = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(stream, "GIF")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"<html>404</html>", "cannot identify image file"),
+        (encode_gif(), "cannot identify image file"),  # of another format, whatever its name
+        (declare_png(60_000), "3600000000 pixels"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_image_of_a_bearable_size_is_set_aside(tmp_path, images, data, reason):
+    path = tmp_path / "a.png"
+    if data:
+        path.write_bytes(data)
+    pages, (problem,) = read_document(Span(path), tmp_path, build_reader(images))
+    assert (pages, problem.place, problem.kind) == ([], str(path), "broken_file")
+    assert reason in problem.reason
 
 
 def test_a_truncated_image_is_set_aside(tmp_path, images):
@@ -154,3 +159,96 @@ def test_page_images_shrink_to_resolution_and_budget_and_never_grow(tmp_path, im
     found = read_picture(tmp_path / "a.png", images, **options).size
     assert found == pytest.approx(size, abs=1)
     assert found[0] * found[1] <= options.get("page_image_max_pixels", 10**6)
+
+
+EDGES = st.floats(0.01, 20_000)
+
+
+@given(EDGES, EDGES, st.floats(0.1, 9), st.integers(10_000, 10_000_000))
+def test_the_budget_holds_at_once_and_is_used(width, height, wanted, max_pixels):
+    scale = compute_scale(width, height, wanted, max_pixels)
+    assert 0 < scale <= wanted
+    assert math.ceil(width * scale) * math.ceil(height * scale) <= max_pixels
+    assert max(width, height) * scale <= 16_000
+    is_full = (width * scale + 1) * (height * scale + 1) >= max_pixels - 1e-3
+    assert scale == wanted or is_full or max(width, height) * scale > 15_998
+
+
+def test_what_is_found_by_its_key_is_read_and_a_lost_image_is_named(tmp_path):
+    images = ImageStore(tmp_path)
+    key = images.write(Image.new("RGB", (30, 20), (200, 10, 10)))
+    assert images.write(Image.new("RGB", (30, 20), (200, 10, 10))) == key
+    assert images.write(Image.new("RGB", (30, 20), (10, 10, 200))) != key
+    assert len(list(tmp_path.rglob("*.jpg"))) == 2
+    found = images.open(key)
+    assert found.size == (30, 20)
+    red, _, blue = np.asarray(found)[10, 15]
+    assert red > 180
+    assert blue < 30
+    assert images.read(key).startswith(b"\xff\xd8")
+    with pytest.raises(DataError, match="no such image"):
+        ImageStore(tmp_path).open("ab/" + "a" * 32 + ".jpg")
+
+
+@pytest.mark.parametrize("key", ["", "../../etc/passwd", "ab/abc.jpg", "/ab/" + "a" * 32 + ".jpg"])
+def test_what_is_no_key_is_no_path(tmp_path, key):
+    with pytest.raises(DataError, match=r"not a key.*--corpus\.page-images"):
+        ImageStore(tmp_path).read(key)
+
+
+def test_a_store_takes_over_the_images_of_another_and_nothing_else(tmp_path):
+    source, target = ImageStore(tmp_path / "a"), ImageStore(tmp_path / "b")
+    key = source.write(Image.new("RGB", (30, 20), "red"))
+    (tmp_path / "a" / "ab").mkdir(exist_ok=True)
+    (tmp_path / "a" / "ab" / "notes.jpg").write_text("no image of the store")
+    for _ in range(2):
+        target.take_over(source.root)
+    target.take_over(tmp_path / "nowhere")
+    assert target.open(key).size == (30, 20)
+    assert len(list(target.root.rglob("*.jpg"))) == 1
+
+
+def draw_picture() -> Image.Image:
+    pixels = np.zeros((80, 120, 3), dtype=np.uint8)
+    pixels[20:60, 40:80] = (250, 240, 230)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize("kind", DEGRADATIONS)
+def test_a_degraded_picture_is_another_one_and_the_same_for_the_same_seed(kind: str) -> None:
+    picture = draw_picture()
+    made = [degrade(picture, "a", DegradationConfig(share=1, kinds=(kind,), seed=seed)) for seed in (1, 1, *range(2, 7))]
+    first, again, *others = [image.tobytes() for image in made if image]
+    assert first == again != picture.tobytes()
+    assert any(other != first for other in others)
+    assert all(image and image.width * image.height <= picture.width * picture.height for image in made)
+    assert picture.tobytes() == draw_picture().tobytes()
+
+
+@pytest.mark.parametrize("kind", DEGRADATIONS)
+@pytest.mark.parametrize("size", [(1, 1), (3, 900), (28, 28)])
+def test_a_picture_of_any_mode_and_size_is_made_worse_and_never_empty(kind: str, size: tuple[int, int]) -> None:
+    for mode in ("L", "RGB"):
+        made = degrade(Image.new(mode, size), "a", DegradationConfig(share=1, kinds=(kind,)))
+        assert made
+        assert made.mode == "RGB"
+        assert min(made.size) >= min(28, *size) - 1  # to no more pixels in all, which a turn needs
+
+
+def test_about_the_share_is_degraded_in_every_way_and_each_by_itself() -> None:
+    keys = [f"k{number}" for number in range(1000)]
+    picture = Image.new("RGB", (30, 30), "red")
+
+    def choose(share: float, seed: int = 5) -> set[str]:
+        config = DegradationConfig(share=share, kinds=("jpeg",), seed=seed)
+        return {key for key in keys if degrade(picture, key, config)}
+
+    assert 60 < len(choose(0.1)) < 140
+    assert choose(0.1) < choose(0.3)  # more of them, and the same ones
+    assert choose(0.1, seed=6) != choose(0.1)
+    assert (choose(0.0), choose(1.0)) == (set(), set(keys))
+
+
+def test_what_is_done_is_said() -> None:
+    assert DegradationConfig(share=0.125, kinds=("blur", "jpeg"), seed=3).describe() == "12.5 % made worse (blur, jpeg; seed 3)"
+    assert DegradationConfig().describe() == ""

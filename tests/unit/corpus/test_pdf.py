@@ -1,10 +1,13 @@
+"""Pages of PDFs: their text layer, OCR, and their pictures."""
+
 import io
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pypdfium2
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib import pdfencrypt
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
@@ -32,42 +35,48 @@ def write_pdf(path: Path, texts: list[str], password: str = "") -> Path:
     return path
 
 
-def test_pages_are_numbered_from_one_and_carry_their_text(tmp_path):
+def test_pages_are_numbered_from_one_carry_their_text_and_equal_ones_share_an_image(tmp_path):
     pages = read_pdf(write_pdf(tmp_path / "a.pdf", ["first rotor", "", "third wing"]), "sub/a.pdf")[0]
     assert [(page.file, page.page_number, page.total_pages, page.text) for page in pages] == [
         ("sub/a.pdf", 1, 3, "first rotor"),
         ("sub/a.pdf", 2, 3, ""),
         ("sub/a.pdf", 3, 3, "third wing"),
     ]
+    path = write_pdf(tmp_path / "a.pdf", ["same", "same", "other"])
+    first, second, third = read_with(tmp_path, path, page_images=True)
+    assert first.image == second.image != third.image
 
 
-def test_a_missing_pdf_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere\.pdf: no such file"):
-        read_pdf(tmp_path / "nowhere.pdf", "nowhere.pdf")
-
-
-def test_a_truncated_pdf_is_refused(tmp_path):
-    path = write_pdf(tmp_path / "a.pdf", ["text"] * 3)
+def cut_pdf(path):
+    write_pdf(path, ["text"] * 3)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"a\.pdf: is not a PDF, or is truncated"):
-        read_pdf(path, "a.pdf")
 
 
-def test_an_encrypted_pdf_is_refused_with_a_remedy(tmp_path):
-    with pytest.raises(DataError, match=r"is encrypted.*qpdf"):
-        read_pdf(write_pdf(tmp_path / "a.pdf", ["secret"], password="open sesame"), "a.pdf")
-
-
-def test_a_pdf_without_pages_is_refused(tmp_path):
+def write_no_pages(path):
     document = pypdfium2.PdfDocument.new()
-    document.save(tmp_path / "a.pdf")
+    document.save(path)
     document.close()
-    with pytest.raises(DataError, match=r"a\.pdf: (a PDF without pages|is damaged, or has no pages|is not a PDF)"):
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (lambda path: None, r"a\.pdf: no such file"),
+        (cut_pdf, r"a\.pdf: is not a PDF, or is truncated"),
+        (lambda path: write_pdf(path, ["secret"], password="open sesame"), r"is encrypted.*qpdf"),
+        (write_no_pages, r"a\.pdf: (a PDF without pages|is damaged, or has no pages|is not a PDF)"),
+    ],
+)
+def test_a_pdf_that_cannot_be_read_is_refused_with_the_reason(tmp_path, write, problem):
+    write(tmp_path / "a.pdf")
+    with pytest.raises(DataError, match=problem):
         read_pdf(tmp_path / "a.pdf", "a.pdf")
 
 
-def test_text_is_cleaned_of_nuls_surrogates_and_carriage_returns():
+def test_text_is_cleaned_and_boxes_side_by_side_are_one_line():
     assert clean_text("a\0b\ud800c\r\nd\re\ufffe") == "abc\nd\ne"
+    boxes = np.array([[[x, y], [x + 90, y], [x + 90, y + 20], [x, y + 20]] for x, y in ((300, 0), (0, 4), (0, 40), (300, 55))])
+    assert ocr._join_lines(boxes, ("right", "left", "next", "last")) == "left right\nnext\nlast"
 
 
 @pytest.mark.parametrize("mark", ["\x02", "\ufffe", "\ufffe\r\n"])
@@ -216,7 +225,30 @@ def test_page_images_are_rendered_at_the_resolution_and_within_the_budget(tmp_pa
     assert width / height == pytest.approx(2, rel=0.02)
 
 
-def test_equal_pages_share_an_image(tmp_path):
-    path = write_pdf(tmp_path / "a.pdf", ["same", "same", "other"])
-    first, second, third = read_with(tmp_path, path, page_images=True)
-    assert first.image == second.image != third.image
+LINES = ("Rotor speed limit: 340 rpm", "Fuel pressure 2.5 bar", "Check the oil filter")
+
+
+def draw_lines(lines=LINES):
+    page = Image.new("RGB", (480, 300), "white")
+    drawing = ImageDraw.Draw(page)
+    for number, line in enumerate(lines):
+        drawing.text((20, 30 + 80 * number), line, fill="black", font=ImageFont.load_default(size=28))
+    return page
+
+
+@pytest.mark.seconds
+def test_drawn_text_is_read_line_by_line_whatever_its_side_and_a_blank_page_has_none():
+    assert ocr.recognise(draw_lines()).split() == " ".join(LINES).split()
+    assert ocr.recognise(draw_lines(LINES[:1]).rotate(180)) == LINES[0]
+    assert ocr.recognise(Image.new("RGB", (200, 200), "white")) == ""
+
+
+def test_an_image_at_which_the_engine_fails_is_named(monkeypatch):
+    import cv2
+
+    def fail(image):
+        raise cv2.error("out of memory")
+
+    monkeypatch.setattr(ocr, "_load_engine", lambda: fail)
+    with pytest.raises(DataError, match="OCR failed on an image of 30 x 20 pixels"):
+        ocr.recognise(Image.new("RGB", (30, 20)))

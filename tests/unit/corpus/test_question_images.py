@@ -66,13 +66,17 @@ def test_an_image_is_found_beside_the_questions_in_the_corpus_and_in_the_row(tmp
     assert schemas.to_question(row) == question
 
 
-def test_bytes_of_a_table_are_read(tmp_path: Path) -> None:
+def test_bytes_of_a_table_are_read_and_without_a_store_their_rows_set_aside(tmp_path: Path) -> None:
     rows = {"id": ["a", "b"], "question": ["What?", "And?"], "file": ["a.pdf"] * 2, "page": [1] * 2}
     pq.write_table(pa.table({**rows, "image": [{"bytes": RED, "path": "x.png"}, None]}), tmp_path / "q.parquet")
     images = QuestionImages(ImageStore(tmp_path / "store"), (tmp_path,), max_pixels=10_000)
     questions, problems = read_questions(tmp_path / "q.parquet", images=images)
     assert [len(question.images) for question in questions] == [1, 0]
     assert not problems
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps({"id": "q", "question": "What?", "file": "a.pdf", "page": 1, "image": RED_URL}) + "\n")
+    questions, [problem] = read_questions(path)
+    assert (questions, "no store" in problem.reason) == ([], True)
 
 
 def test_large_and_transparent_images_are_made_to_fit(tmp_path: Path) -> None:
@@ -118,13 +122,6 @@ def test_a_row_whose_image_cannot_be_read_is_set_aside_with_the_reason(tmp_path:
     questions, [found] = read(tmp_path, image=image)
     assert not questions
     assert reason in found
-
-
-def test_without_a_store_a_row_with_an_image_is_set_aside_and_not_read_without_it(tmp_path: Path) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text(json.dumps({"id": "q", "question": "What?", "file": "a.pdf", "page": 1, "image": RED_URL}) + "\n")
-    questions, [problem] = read_questions(path)
-    assert (questions, "no store" in problem.reason) == ([], True)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])

@@ -57,13 +57,6 @@ def test_answers_in_every_spelling(tmp_path, answers, expected):
     assert read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], **answers}).answers == expected
 
 
-def test_texts_lose_what_no_table_holds(tmp_path):
-    texts = {"question": "Ho\ud800w?", "answers": ["8\ud8004\0", ["a\udfff", "b"]], "category": "\udc80c"}
-    question = read_one(tmp_path, {"id": "q", "gold": [["a.pdf", 3]], **texts})
-    assert question == Question("q", "How?", TWO_PAGES[:1], ("84", "a, b"), "c")
-    schemas.to_table([question], schemas.QUESTIONS)
-
-
 @pytest.mark.parametrize(("given", "expected"), [("dev", "test"), ("Validation", "test"), ("eval", "test"), ("train", "train")])
 def test_split_names_are_mapped(tmp_path, given, expected):
     assert read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": given}).split == expected
@@ -131,27 +124,28 @@ def test_columns_of_which_nothing_is_made_are_named(tmp_path, caplog, suffix):
     ]
 
 
-def test_a_row_that_is_read_whole_is_not_spoken_of(tmp_path, caplog):
+def test_columns_that_are_read_are_not_spoken_of_and_texts_lose_what_no_table_holds(tmp_path, caplog):
     caplog.set_level("INFO", logger="drag_ray")
     read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": "train", "group": None, "source": None})
     assert not caplog.records
+    texts = {"question": "Ho\ud800w?", "answers": ["8\ud8004\0", ["a\udfff", "b"]], "category": "\udc80c"}
+    question = read_one(tmp_path, {"id": "q", "gold": [["a.pdf", 3]], **texts})
+    assert question == Question("q", "How?", TWO_PAGES[:1], ("84", "a, b"), "c")
+    schemas.to_table([question], schemas.QUESTIONS)
 
 
-def test_questions_without_evidence_are_taken_where_they_are_allowed(tmp_path):
+def test_absent_evidence_is_dropped_and_questions_without_any_are_taken_where_allowed(tmp_path):
+    both, none = Question("both", "How?", TWO_PAGES), Question("none", "Why?", TWO_PAGES[1:])
+    kept, problems = check_evidence([both, none], {("a.pdf", 3)})
+    assert [(question.id, question.evidence) for question in kept] == [("both", TWO_PAGES[:1])]
+    assert [problem.place for problem in problems] == ["question both", "question none"]
+    assert "1 of 1 evidence pages are not in the corpus (page 1 of 'b.pdf')" in problems[1].reason
     path = tmp_path / "questions.jsonl"
     path.write_text('{"id": "a", "question": "How?", "gold": []}\n{"id": "b", "question": "Why?"}\n')
     assert [problem.place for problem in read_questions(path)[1]] == [f"{path}:1", f"{path}:2"]
     questions, problems = read_questions(path, allow_unanswerable=True)
     assert ([question.id for question in questions], problems) == (["a", "b"], [])
     assert check_evidence(questions, set()) == (questions, [])
-
-
-def test_absent_evidence_is_dropped_and_a_question_without_any_is_set_aside():
-    both, none = Question("both", "How?", TWO_PAGES), Question("none", "Why?", TWO_PAGES[1:])
-    kept, problems = check_evidence([both, none], {("a.pdf", 3)})
-    assert [(question.id, question.evidence) for question in kept] == [("both", TWO_PAGES[:1])]
-    assert [problem.place for problem in problems] == ["question both", "question none"]
-    assert "1 of 1 evidence pages are not in the corpus (page 1 of 'b.pdf')" in problems[1].reason
 
 
 def test_not_a_number_is_an_empty_cell_in_every_column(tmp_path):

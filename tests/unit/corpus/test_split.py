@@ -51,21 +51,18 @@ def test_the_test_share_is_met_by_questions(fraction):
     assert splits.count("test") == 200 * fraction
 
 
-def test_a_component_larger_than_the_test_share_goes_to_train():
+def test_the_split_depends_on_the_seed_alone_and_large_components_go_to_train():
+    questions = build_singles(50)
+    first = {question.id: question.split for question in assign_splits(questions, 0.3, seed=1)}
+    assert first == {question.id: question.split for question in assign_splits(questions[::-1], 0.3, seed=1)}
+    assert first != {question.id: question.split for question in assign_splits(questions, 0.3, seed=2)}
     giant = [Question(f"g{number}", f"giant {number}", (Evidence("g", 1),)) for number in range(60)]
     result = assign_splits(giant + build_singles(40), 0.3, seed=0)
     assert {question.split for question in result[:60]} == {"train"}
     assert sum(question.split == "test" for question in result) == 30
 
 
-def test_the_split_depends_on_the_seed_and_not_on_the_order():
-    questions = build_singles(50)
-    first = {question.id: question.split for question in assign_splits(questions, 0.3, seed=1)}
-    assert first == {question.id: question.split for question in assign_splits(questions[::-1], 0.3, seed=1)}
-    assert first != {question.id: question.split for question in assign_splits(questions, 0.3, seed=2)}
-
-
-def test_given_splits_are_kept_and_their_component_follows():
+def test_given_splits_are_kept_and_drawn_questions_follow_the_test_question_that_they_overlap_with():
     page = (Evidence("a", 1),)
     questions = [
         Question("q1", "one", page, split="test"),
@@ -73,28 +70,20 @@ def test_given_splits_are_kept_and_their_component_follows():
         Question("q3", "three", (Evidence("b", 1),)),
     ]
     assert [question.split for question in assign_splits(questions, 0.0, seed=0)] == ["test", "test", "train"]
-
-
-def test_by_document_questions_about_one_file_stay_together():
-    assert len({question.split for question in assign_splits(build_singles(20), 0.3, 0, "document")}) == 1
-
-
-@settings(max_examples=150, deadline=None)
-@given(question_lists(), st.lists(st.tuples(PAGES, PAGES), max_size=8), st.floats(0, 1), st.integers(0, 5))
-def test_near_duplicates_are_on_one_side_and_change_no_split_that_they_do_not_cross(questions, pairs, fraction, seed):
-    near_duplicates = {}
-    for number, pair in enumerate(pairs):
-        for page in set(pair):
-            near_duplicates.setdefault(page, []).append(number)
-    plain = assign_splits(questions, fraction, seed)
-    result = assign_splits(questions, fraction, seed, near_duplicates=near_duplicates)
-
-    def view(question):
-        return [number for page in question.evidence for number in near_duplicates.get(page, ())]
-
-    assert not collect(result, "train", view) & collect(result, "test", view)
-    if not collect(plain, "train", view) & collect(plain, "test", view):
-        assert result == plain
+    questions = [
+        Question("t", "one", (Evidence("a", 1),), split="test"),
+        Question("q", "two", (Evidence("a", 1),)),
+        Question("g", "three", (Evidence("b", 7),), split="train"),
+    ]
+    kept, reasons = split(questions)
+    assert (kept, list(reasons)) == ({"t": "test", "q": "test"}, ["question g"])
+    questions = [
+        Question("t", "one", (Evidence("a", 1),), split="test"),
+        Question("q", "two", (Evidence("b", 7),)),
+        Question("g", "three", (Evidence("c", 2),), split="train"),
+    ]
+    kept, reasons = split(questions)
+    assert (kept, list(reasons)) == ({"t": "test", "g": "train"}, ["question q"])
 
 
 def pair_up(questions, first_number=0):
@@ -156,44 +145,11 @@ def test_of_given_splits_the_training_questions_that_overlap_with_the_test_are_l
     assert reasons["question q4"] == "'b' holds evidence of test question 't1' as well, so it is left out of train"
 
 
-def test_what_is_drawn_loses_no_question():
-    questions = [Question(f"q{number}", f"{number}?", (page,)) for number, page in enumerate([*NEAR, Evidence("d", 1)])]
-    for fraction in (0.0, 0.3, 0.75, 1.0):
-        kept, reasons = split(questions, test_fraction=fraction)
-        assert (len(kept), len(set(list(kept.values())[:3])), reasons) == (4, 1, {})
-
-
-def test_a_drawn_question_follows_the_test_question_that_it_overlaps_with():
-    questions = [
-        Question("t", "one", (Evidence("a", 1),), split="test"),
-        Question("q", "two", (Evidence("a", 1),)),
-        Question("g", "three", (Evidence("b", 7),), split="train"),
-    ]
-    kept, reasons = split(questions)
-    assert (kept, list(reasons)) == ({"t": "test", "q": "test"}, ["question g"])
-
-
-def test_of_drawn_questions_between_both_sides_the_one_at_the_test_is_left_out():
-    questions = [
-        Question("t", "one", (Evidence("a", 1),), split="test"),
-        Question("q", "two", (Evidence("b", 7),)),
-        Question("g", "three", (Evidence("c", 2),), split="train"),
-    ]
-    kept, reasons = split(questions)
-    assert (kept, list(reasons)) == ({"t": "test", "g": "train"}, ["question q"])
-
-
-def test_a_question_with_the_id_of_an_evaluated_one_overlaps():
+def test_what_is_the_same_question_and_components_are_named_by_their_first_member():
+    assert normalise_question("Wo liegt Zu\u0308\u00adrich,\u200b \uff11\uff12?") == normalise_question("wo liegt Zürich 12")
     changed = Question("q1", "changed", (Evidence("z", 1),))
     assert find_overlaps([changed], [Question("q1", "as it was", ())], "question", {}) == {
         "q1": "it has the id of a test question"
     }
-
-
-def test_components_are_named_by_their_first_member():
     assert compute_components([["a"], ["b"], ["c", "b"], [], ["a", "c"]]) == [0, 0, 0, 3, 0]
     assert compute_components([["x"], ["y"], ["y"]]) == [0, 1, 1]
-
-
-def test_a_question_in_other_characters_is_the_same_question():
-    assert normalise_question("Wo liegt Zu\u0308\u00adrich,\u200b \uff11\uff12?") == normalise_question("wo liegt Zürich 12")

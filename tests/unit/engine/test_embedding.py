@@ -1,4 +1,4 @@
-"""Embedding, beside one text after the other through the same transformer, pooled by hand."""
+"""Embedding of texts and images, beside one after the other through the same model of transformers, pooled by hand."""
 
 import json
 from collections.abc import Callable
@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from embedding_models import write_embedding_model
+from embedding_models import write_clip_model, write_embedding_model
+from PIL import Image
 from sentence_transformers.sentence_transformer.modules import Dense
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoImageProcessor, AutoModel, AutoTokenizer, CLIPModel
 
 from drag_ray.engine.encoders.embedding import Embedder
+from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.engine.encoders.windows import plan_windows
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 
 TEXTS = ["rotor speed limit", "fuel", "oil filter pump load wing spar", "wing spar", ""]
 
@@ -99,7 +101,7 @@ def count_tokens(embedder: Embedder, texts: list[str]) -> list[int]:
     return [len(embedder._model.tokenizer(text)["input_ids"]) for text in texts]
 
 
-def test_windows_are_the_text_with_overlaps_and_their_tokens_fit(model_dir: Path) -> None:
+def test_windows_are_the_text_with_overlaps_and_fit_with_their_prompt(model_dir: Path, tmp_path: Path) -> None:
     embedder = build_embedder(model_dir)
     text = "rotor  speed limit\nfuel pump wing spar load oil filter"
     assert embedder.cut(text) == [
@@ -108,9 +110,6 @@ def test_windows_are_the_text_with_overlaps_and_their_tokens_fit(model_dir: Path
     ]
     assert [embedder.cut(text) for text in ("", " \n", "fuel")] == [[], [], ["fuel"]]
     assert count_tokens(embedder, embedder.cut(text)) == [8, 8]
-
-
-def test_a_prompt_takes_its_tokens_from_every_window(tmp_path: Path) -> None:
     folder = write_embedding_model(tmp_path / "model", said={"prompts": {"document": "page: "}})
     embedder = build_embedder(folder)
     cut = embedder.cut("rotor speed limit fuel pump wing")
@@ -140,15 +139,12 @@ def test_a_long_query_is_read_as_far_as_the_model_reads(model_dir: Path) -> None
     assert long.tolist() == cut.tolist()
 
 
-def test_windows_longer_than_the_model_reads_are_refused(tmp_path: Path, model_dir: Path) -> None:
+def test_windows_are_refused_that_the_model_does_not_read_or_that_hold_nothing_of_a_page(tmp_path: Path, model_dir: Path) -> None:
     with pytest.raises(ConfigError, match=r"window_tokens 40: .* reads 32 tokens at most\. Set --embedding\.window-tokens 32"):
         build_embedder(model_dir, window_tokens=40)
     folder = write_embedding_model(tmp_path / "model", limits={})  # then the tokenizer says it
     with pytest.raises(ConfigError, match=r"window_tokens 49: .* reads 48 tokens at most"):
         build_embedder(folder, window_tokens=49)
-
-
-def test_windows_that_hold_nothing_of_a_page_are_refused(model_dir: Path) -> None:
     with pytest.raises(ConfigError, match="take 4 of them and overlap_tokens 4 more"):
         build_embedder(model_dir, overlap_tokens=4, page_prompt="page: page:")
 
@@ -233,3 +229,68 @@ def test_a_model_of_another_library_is_refused(tmp_path: Path) -> None:
     (folder / "modules.json").unlink()
     with pytest.raises(ConfigError, match=r"no modules\.json\. embedding\.model must be a model of sentence-transformers"):
         build_embedder(folder)
+
+
+CAPTIONS = ["rotor speed limit", "fuel"]
+
+
+@pytest.fixture(scope="module")
+def clip_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_clip_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def embedder(clip_dir: Path) -> ImageEmbedder:
+    return ImageEmbedder(ImageEmbeddingConfig(model=str(clip_dir)))
+
+
+def draw_noise(seed: int, width: int = 48, height: int = 36) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def test_vectors_are_those_of_the_model_whatever_they_are_embedded_with(clip_dir: Path, embedder: ImageEmbedder) -> None:
+    images = [draw_noise(0), draw_noise(1)]
+    model = CLIPModel.from_pretrained(clip_dir)
+    for text, image in zip(CAPTIONS, images, strict=True):
+        inputs = AutoTokenizer.from_pretrained(clip_dir)(text, return_tensors="pt")
+        inputs |= AutoImageProcessor.from_pretrained(clip_dir)(images=image, return_tensors="pt")
+        inputs.pop("token_type_ids", None)
+        with torch.inference_mode():
+            expected = model(**inputs)
+        place = CAPTIONS.index(text)
+        assert embedder.embed_texts(CAPTIONS)[place] == pytest.approx(expected.text_embeds[0].numpy(), abs=1e-5)
+        assert embedder.embed_images(images)[place] == pytest.approx(expected.image_embeds[0].numpy(), abs=1e-5)
+
+
+def test_vectors_have_length_1_whatever_the_picture_and_however_long_the_text(embedder: ImageEmbedder) -> None:
+    grey, clear = draw_noise(2).convert("L"), draw_noise(3).convert("RGBA")
+    vectors = [*embedder.embed_images([grey, clear, draw_noise(4, 400, 3)]), *embedder.embed_texts(["rotor " * 500, "", "x\0y"])]
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(6), abs=1e-5)
+
+
+def test_a_folder_of_sentence_transformers_is_read_too(tmp_path: Path) -> None:
+    write_clip_model(tmp_path / "0_CLIPModel")
+    module = {"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    found = ImageEmbedder(ImageEmbeddingConfig(model=str(tmp_path))).embed_texts(CAPTIONS)
+    plain = ImageEmbedder(ImageEmbeddingConfig(model=str(tmp_path / "0_CLIPModel"))).embed_texts(CAPTIONS)
+    assert found.tolist() == plain.tolist()
+
+
+def test_a_model_of_another_kind_or_that_is_not_there_is_refused_with_its_option(tmp_path: Path) -> None:
+    folder = write_embedding_model(tmp_path / "bert")
+    (folder / "modules.json").unlink()
+    with pytest.raises(
+        ConfigError, match=r"image_embedding\.model '.*bert': a bert model, which does not embed texts and images"
+    ):
+        ImageEmbedder(ImageEmbeddingConfig(model=str(folder)), "meta")
+    with pytest.raises(ConfigError, match=r"image_embedding\.model '.*nowhere': no such folder"):
+        ImageEmbedder(ImageEmbeddingConfig(model=str(tmp_path / "nowhere")))
+
+
+def test_infinite_numbers_are_refused(clip_dir: Path) -> None:
+    embedder = ImageEmbedder(ImageEmbeddingConfig(model=str(clip_dir)))
+    with torch.no_grad():
+        embedder._model.transformers_model.visual_projection.weight.fill_(float("inf"))
+    with pytest.raises(ConfigError, match="makes infinite numbers in float32"):
+        embedder.embed_images([draw_noise(0)])

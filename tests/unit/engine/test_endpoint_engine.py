@@ -98,14 +98,11 @@ def test_the_stop_string_that_an_endpoint_leaves_away_is_part_of_the_reply(text:
     assert restore_stop(text, STOPS, stop_reason) == expected
 
 
-def test_a_reply_that_ended_by_itself_stays_open_where_the_endpoint_says_so(tmp_path: Path) -> None:
+def test_a_reply_that_was_cut_or_ended_by_itself_stays_open(tmp_path: Path) -> None:
     choices: list[dict[str, Any]] = [{"stop_reason": None}, {"stop_reason": "</search>"}, {}]
     with serve_chat(lambda body, number: Answer("<search>rotor", choice=choices[body["seed"]])) as served:
         drawn = draw(build_engine(served, tmp_path), *(build_request(seed=seed) for seed in range(3)))
     assert [one.text for one in drawn] == ["<search>rotor", "<search>rotor</search>", "<search>rotor</search>"]
-
-
-def test_a_reply_that_was_cut_stays_open_and_reasoning_stands_before_it(tmp_path: Path) -> None:
     answers = [Answer("<search>rot", finish_reason="length"), Answer("<search>a", message={"reasoning_content": "Hm."})]
     with serve_chat(lambda body, number: answers[body["seed"]]) as served:
         cut, thought = draw(build_engine(served, tmp_path), build_request(seed=0), build_request(seed=1))
@@ -137,14 +134,11 @@ def test_what_repeating_does_not_mend_is_an_error_of_the_rollout(tmp_path: Path)
         assert len(served.asked) == 1
 
 
-def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_endpoint_that_is_not_there_is_named_and_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     with serve_chat(lambda body, number: Answer()) as served:
         address = served.address
     with pytest.raises(RolloutError, match=f"{address} did not answer in 1 tries"):
         draw(build_engine(served, tmp_path, max_retries=0))
-
-
-def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     with serve_chat(lambda body, number: Answer(seconds=0.05)) as served:
         draw(build_engine(served, tmp_path, max_requests=2), *[build_request(seed=seed) for seed in range(6)])
     assert (len(served.asked), served.most_at_once) == (6, 2)
@@ -192,16 +186,13 @@ def test_two_processes_know_what_the_other_has_spent(tmp_path: Path) -> None:
         other.check()
 
 
-def test_a_key_is_read_where_it_is_used_and_never_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_keys_nor_terms_of_an_endpoint_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEACHER_KEY", raising=False)
     with serve_chat(lambda body, number: Answer()) as served, pytest.raises(ConfigError, match="'TEACHER_KEY': not set"):
         build_engine(served, tmp_path, key_variable="TEACHER_KEY")
     with pytest.raises(ConfigError, match="not the key itself") as raised:
         load(RunConfig, ["--engine.endpoint.key-variable", "sk-abc123"])
     assert "sk-abc" not in str(raised.value)
-
-
-def test_the_terms_of_an_endpoint_are_no_part_of_what_a_run_is() -> None:
     terms = {"key_variable": "A_KEY", "budget": 1.0, "prompt_price": 1.0, "max_requests": 3}
     first, second = (EngineConfig.model_validate({"endpoint": {"address": "http://a", **some}}) for some in ({}, terms))
     assert first.model_dump() == second.model_dump()

@@ -1,9 +1,16 @@
+"""Where models are found: in folders, at URIs, on the Hub, and the embedded one, which is unpacked by one process at a time."""
+
+import fcntl
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.model_folder import locate_model, resolve_model, resolve_name
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
@@ -28,7 +35,7 @@ def test_folders_and_names_of_the_hub_are_taken_as_they_are(name: str) -> None:
     assert resolve_model(name) == name
 
 
-def test_a_model_at_a_uri_is_copied_once_whoever_asks(model_dir: Path) -> None:
+def test_a_model_at_a_uri_is_copied_once_whoever_asks_and_another_one_there_apart(model_dir: Path) -> None:
     with ThreadPoolExecutor() as threads:
         [copy] = {Path(found) for found in threads.map(resolve_model, 4 * [f"file://{model_dir}"])}
     assert read_files(copy) == read_files(model_dir)
@@ -36,9 +43,6 @@ def test_a_model_at_a_uri_is_copied_once_whoever_asks(model_dir: Path) -> None:
     assert locate_model(f"file://{model_dir}", "embedding.model") == copy
     assert (copy / "sub" / "weights").stat() == written
     assert [path.name for path in copy.parent.iterdir() if not path.name.startswith(".lock")] == [copy.name]
-
-
-def test_another_model_at_the_same_uri_gets_a_copy_of_its_own(model_dir: Path) -> None:
     first = Path(resolve_model(f"file://{model_dir}"))
     (model_dir / "sub" / "weights").write_bytes(b"v" * 4000)
     second = Path(resolve_model(f"file://{model_dir}"))
@@ -61,10 +65,15 @@ def test_a_copy_that_was_interrupted_is_no_model_and_is_gone_on_with(model_dir: 
     assert not list(copy.parent.glob("*.unfinished"))
 
 
-def test_a_place_without_a_model_is_refused_and_named(model_dir: Path) -> None:
+def test_a_place_without_a_model_is_refused_and_a_folder_is_named_so_that_it_is_found_from_anywhere(
+    model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for place in (model_dir / "sub", model_dir / "none"):
         with pytest.raises(ConfigError, match=rf"file://{place}: no config.json or modules.json"):
             resolve_model(f"file://{place}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert (resolve_name("model"), resolve_name("some/model")) == (str(tmp_path / "model"), "some/model")
 
 
 def test_a_uri_with_a_key_in_it_is_refused_by_every_option_of_a_model() -> None:
@@ -90,7 +99,38 @@ def test_what_is_no_folder_is_a_name_on_the_hub(tmp_path: Path, monkeypatch: pyt
         locate_model("/no/such/folder", "rerank.model")
 
 
-def test_a_folder_is_named_so_that_it_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    assert (resolve_name("model"), resolve_name("some/model")) == (str(tmp_path / "model"), "some/model")
+UNPACK = """
+import fcntl, sys
+from pathlib import Path
+from drag_ray.engine.models import embedded
+
+folder = Path(sys.argv[1])
+sys.executable = str(folder / "unpack")
+with (folder / ".lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    embedded._unpack(Path("model.gguf"), folder / "model", lock.fileno())
+"""
+
+
+def test_nobody_unpacks_beside_the_child_of_a_killed_process(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "begun")
+    os.mkfifo(tmp_path / "end")
+    (tmp_path / "unpack").write_text(f"#!/bin/sh\necho > {tmp_path}/begun\nread line < {tmp_path}/end\n")
+    (tmp_path / "unpack").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", UNPACK, str(tmp_path)], env=environment)
+    (tmp_path / "begun").read_text()
+    process.kill()
+    process.wait()
+    with (tmp_path / ".lock").open("w") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (tmp_path / "end").write_text("\n")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drag_ray").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"drag_ray, where the model is unpacked to, cannot be written.*XDG_CACHE_HOME"):
+        embedded_model_dir()

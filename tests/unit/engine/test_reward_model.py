@@ -69,13 +69,10 @@ def test_replies_to_one_prompt_have_the_rewards_of_their_conversations(folder: P
     assert RewardModel(folder).score(PROMPT, REPLIES[::-1]) == pytest.approx(rewards[::-1], abs=0.1)
 
 
-def test_a_model_that_writes_is_no_reward_model(tmp_path: Path) -> None:
+def test_a_model_that_writes_or_cannot_have_a_head_is_refused(tmp_path: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SHAPES)).save_pretrained(tmp_path)
     with pytest.raises(TrainError, match=r"no reward model.*--finetune\.method reward"):
         RewardModel(tmp_path)
-
-
-def test_a_model_that_cannot_have_a_head_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "pix2struct"}')
     with pytest.raises(TrainError, match=r"is a pix2struct model, which transformers cannot give a reward head"):
         load_reward_model(tmp_path, "bfloat16")

@@ -1,15 +1,13 @@
 """A checkpoint that was written in part, or damaged later, is never gone on from; an adapter is published whole or not at all."""
 
 import json
-import resource
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from file_layer import ERRORS, fail_each_access
+from file_layer import ERRORS, fail_each_access, limit_files
 from lost_power import list_losses, record_states
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
@@ -98,9 +96,7 @@ def test_each_file_counts(trained: Path, tmp_path: Path, harm: Callable[[Path], 
             _find_trained(folder, NUM_ROWS)
 
 
-def test_a_training_that_passes_over_a_damaged_checkpoint_comes_to_the_same_end(
-    job: TrainJob, trained: Path, tmp_path: Path
-) -> None:
+def test_a_training_that_passes_over_damage_comes_to_the_same_end(job: TrainJob, trained: Path, tmp_path: Path) -> None:
     folder = copy_last_two(trained, tmp_path / "checkpoints")
     (folder / f"checkpoint_{NUM_ROWS}" / "optimizer.pt").unlink()  # of which transformers would say nothing
     last, _ = find_last(folder)
@@ -247,17 +243,6 @@ def test_an_adapter_that_is_published(
         (folder / last.name).symlink_to(last)
 
     fail_each_access(tmp_path, monkeypatch, error, prepare, publish, check, step)
-
-
-@contextmanager
-def limit_files(num_bytes: int) -> Iterator[None]:
-    """The kernel refuses to make a file larger: what a full disk is to torch and safetensors, which write on their own."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(

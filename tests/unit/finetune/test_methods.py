@@ -75,11 +75,8 @@ def test_records_hold_the_options_of_the_chosen_method_alone() -> None:
     assert FinetuneConfig.model_validate(FinetuneConfig(method="dpo").model_dump()) == FinetuneConfig(method="dpo")
 
 
-def test_an_unknown_method_is_refused_with_those_that_there_are() -> None:
+def test_a_method_that_is_unknown_or_gone_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValidationError, match="'sft', 'dpo', 'reward', 'rerank' or 'grpo'"):
         FinetuneConfig(method="ppo")
-
-
-def test_kto_is_refused_with_what_has_taken_its_place() -> None:
     with pytest.raises(ValidationError, match="'kto' is no method any more: choose dpo"):
         FinetuneConfig(method="kto")

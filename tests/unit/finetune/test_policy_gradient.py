@@ -53,14 +53,11 @@ def test_a_ratio_counts_up_to_the_clip_range(ratio: float, advantage: float, gai
     assert (torch.autograd.grad(gains.sum(), now)[0].item() == 0) == clipped
 
 
-def test_the_divergence_is_nothing_between_equals_and_its_mean_is_that_of_the_distributions() -> None:
+def test_divergence_and_ratios_to_the_engine_are_those_of_the_distributions() -> None:
     now, before = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.4, 0.4, 0.2])
     assert_close(compute_kl(now.log(), now.log()), torch.zeros(3))
     estimate = (now * compute_kl(now.log(), before.log())).sum()  # expected over what the policy of now draws
     assert_close(estimate, (now * (now / before).log()).sum())
-
-
-def test_a_token_counts_by_how_much_likelier_it_was_to_the_model_than_to_the_engine() -> None:
     start = torch.tensor([0.6, 0.3, 0.9, 0.2]).log()
     engine = torch.tensor([0.5, 0.6, 0.1, torch.nan]).log()
     assert_close(compute_engine_ratio(start, engine, max_ratio=3.0), torch.tensor([1.2, 0.5, 3.0, 1.0]))

@@ -1,10 +1,12 @@
-"""Judged passages on their way into a reranker: it learns the answer alone, to the very prompt that ranking asks it."""
+"""Training of a reranker: it learns the answer alone, to the prompt that ranking asks, with the loss that is defined."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conversation_cases import decode_learned
 
 from drag_ray.engine.encoders.reranker import load_reranker
@@ -13,6 +15,7 @@ from drag_ray.engine.models.relevance import RerankerNote, read_note
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.methods.rerank import Rerank
 from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator, compute_order_loss
 from drag_ray.search.config import RerankConfig
 
 ROW = {"question": "How fast may the rotor turn?", "passage": "340 rpm is its limit.<|im_end|>", "is_evidence": True}
@@ -30,23 +33,13 @@ def test_pages_stand_with_those_of_their_question(tokenizer: Any) -> None:
     assert tokenized.num_trained_tokens == 5
 
 
-def test_questions_are_told_apart_by_their_ids_where_rows_have_some(tokenizer: Any) -> None:
+def test_questions_are_told_apart_by_their_ids_and_those_of_one_kind_of_pages_are_counted(tokenizer: Any) -> None:
     rows = [{**row, "question_id": name} for name in ("a", "b") for row in (ROW, OTHER_PAGE)]
     assert [len(question["pages"]) for question in Rerank().tokenize(rows, RowTokenizer(tokenizer, 400)).rows] == [2, 2]
-
-
-def test_a_question_of_one_kind_of_pages_teaches_no_order_and_is_counted(tokenizer: Any) -> None:
     other = {"question": "Who pays?", "passage": "The buyer.", "is_evidence": True}
     rows = [ROW, OTHER_PAGE, other, {**other, "passage": "fuel " * 400, "is_evidence": False}]
     tokenized = Rerank().tokenize(rows, RowTokenizer(tokenizer, 400))
     assert (len(tokenized.rows), tokenized.num_without_advantage, tokenized.num_too_long) == (1, 1, 1)
-
-
-def test_a_template_that_cannot_hold_the_question_is_refused(tokenizer: Any) -> None:
-    closed = copy.deepcopy(tokenizer)
-    closed.chat_template = "{{ raise_exception('no system message') }}"
-    with pytest.raises(TrainError, match=r"does not take a system message and a question \(no system message\)"):
-        Rerank().tokenize([ROW, OTHER_PAGE], RowTokenizer(closed, 400))
 
 
 @pytest.mark.seconds
@@ -74,9 +67,13 @@ def test_what_it_is_told_of_its_task_is_noted_beside_it(tmp_path: Path, tokenize
         read_note(tmp_path)
 
 
-def test_a_row_of_another_format_is_refused(tokenizer: Any) -> None:
+def test_a_row_of_another_format_or_a_template_that_cannot_hold_the_question_is_refused(tokenizer: Any) -> None:
     with pytest.raises(DataError, match=r"row 1: a judged passage lacks is_evidence\. Run: python jobs/format\.py"):
         Rerank().tokenize([{"question": "q", "passage": "p"}], RowTokenizer(tokenizer, 400))
+    closed = copy.deepcopy(tokenizer)
+    closed.chat_template = "{{ raise_exception('no system message') }}"
+    with pytest.raises(TrainError, match=r"does not take a system message and a question \(no system message\)"):
+        Rerank().tokenize([ROW, OTHER_PAGE], RowTokenizer(closed, 400))
 
 
 @pytest.mark.parametrize(("loss", "doubted"), [(1.6, True), (1.1, False), (None, False)])
@@ -90,3 +87,47 @@ def test_a_reranker_that_might_as_well_draw_the_order_is_doubted(loss: float | N
 def test_without_validation_questions_that_can_be_put_in_order_nothing_divides_by_zero() -> None:
     for rows in ([], [ROW]):
         assert Rerank().diagnose({"eval_loss_after": 0.3}, rows) == ""
+
+
+PASSAGES = {
+    "How fast may the rotor turn?": ["340 rpm is its limit.", "Fuel."],
+    "Who pays?": ["Nobody.", "The buyer pays it all.", "Oil."],
+}
+
+
+def test_the_loss_is_the_likelihood_of_drawing_the_evidence_and_finite_for_who_cannot_tell_pages_apart() -> None:
+    scores = torch.tensor([1.0, 0.5, -1.0, 2.0, 0.0, 3.0])
+    is_evidence = torch.tensor([True, False, False, False, True, True])
+    question = torch.tensor([0, 0, 0, 1, 1, 1])
+    first = math.exp(1) / (math.exp(1) + math.exp(0.5) + math.exp(-1))
+    second, third = 1 / (1 + math.exp(2)), math.exp(3) / (math.exp(3) + math.exp(2))  # evidence does not compete with evidence
+    expected = -(math.log(first) + (math.log(second) + math.log(third)) / 2) / 2
+    assert compute_order_loss(scores, is_evidence, question).item() == pytest.approx(expected, abs=1e-6)
+    scores = torch.zeros(7, requires_grad=True)
+    loss = compute_order_loss(scores, torch.tensor([1, 0, 0, 0, 0, 1, 0]), torch.tensor([0, 0, 0, 0, 0, 1, 1]))
+    assert loss.item() == pytest.approx((math.log(5) + math.log(2)) / 2)
+    loss.backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+    assert (scores.grad < 0).tolist() == [True, False, False, False, False, True, False]
+
+
+@pytest.mark.seconds
+def test_scores_are_those_of_ranking_whatever_else_a_batch_holds() -> None:
+    reranker: Any = load_reranker(RerankConfig(model=str(embedded_model_dir()), dtype="float32"))
+    tokenizer, model = reranker.writer.tokenizer, reranker._model
+    rows = [
+        {"question": question, "passage": passage, "is_evidence": place == 1}
+        for question, passages in PASSAGES.items()
+        for place, passage in enumerate(passages)
+    ]
+    questions = Rerank().tokenize(rows, RowTokenizer(tokenizer, 400)).rows
+    inputs = PagesCollator(tokenizer.pad_token_id)(questions)
+    assert inputs["question"].tolist() == [0, 0, 1, 1, 1]
+    trainer: Any = PageOrderTrainer.__new__(PageOrderTrainer)
+    trainer._answers = type(reranker.writer.answers)(0, 1)  # this model's head has these two tokens alone
+    with torch.no_grad():
+        loss = trainer.compute_loss(model, inputs)
+    scores = [reranker.score(question, [passage])[0] for question, passages in PASSAGES.items() for passage in passages]
+    expected = compute_order_loss(torch.tensor(scores), inputs["labels"], inputs["question"])
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)

@@ -1,6 +1,9 @@
-"""The adapter that training starts from."""
+"""What training starts from: an adapter, the rows of a file, and prompts that are compared with those of the engine."""
 
 import copy
+import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,14 @@ from torch.testing import assert_close
 from transformers import LlamaForCausalLM
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.errors import ConfigError, TrainError
+from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.finetune import stage
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
+from drag_ray.finetune.stage import compares_prompts
 from drag_ray.finetune.start import START_NAME, keep_start, load_start, use_start
+from drag_ray.finetune.tokenized_rows import read_rows
 from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import Manifest, write_manifest
 
 INPUTS = torch.tensor([[5, 6, 7, 8, 9]])
 
@@ -91,14 +97,75 @@ def test_an_adapter_of_another_shape_is_refused_with_what_differs(
         load_start(copy.deepcopy(model), describe(), tmp_path, in_float32=True)
 
 
-def test_the_adapter_that_the_engine_names_is_what_training_starts_from_unless_it_is_not_to_be(tmp_path: Path) -> None:
+def test_what_the_engine_names_is_what_training_starts_from_and_no_adapter_is_refused_at_once(tmp_path: Path) -> None:
     engine = EngineConfig(adapter=str(tmp_path))
     assert FinetuneSections(engine, FinetuneConfig()).find_start() == tmp_path
     assert FinetuneSections(engine, FinetuneConfig(start="base")).find_start() is None
     assert FinetuneSections(EngineConfig(), FinetuneConfig()).find_start() is None
-
-
-def test_an_adapter_that_is_none_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     sections = FinetuneSections(EngineConfig(adapter=str(tmp_path)), FinetuneConfig())
     with pytest.raises(ConfigError, match=r"engine\.adapter .*no such file"):
         stage.run(sections, Inputs({}), None)  # type: ignore[arg-type]
+    assert not compares_prompts(FinetuneSections(EngineConfig(), FinetuneConfig()), Inputs({"format": tmp_path}, tmp_path))
+
+
+OF_ENGINE = {"engine": {"model": "embedded"}}
+
+
+def write_lineage(run_dir: Path, config: dict[str, object]) -> Inputs:
+    """The folders of a format stage and of the collection that it was made from, with these options."""
+    collected = Manifest("collect", "1", origin={"config": config})
+    formatted = Manifest(
+        "format", "2", origin={"reads": {"collect": "collect"}, "inputs": {"collect": collected.outcome_fingerprint}}
+    )
+    for manifest in (collected, formatted):
+        (run_dir / manifest.stage).mkdir()
+        write_manifest(run_dir / manifest.stage, manifest)
+    return Inputs({"format": run_dir / "format"}, run_dir)
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "compares"),
+    [(OF_ENGINE, "embedded", True), (OF_ENGINE, "student", False), ({}, "embedded", False)],
+    ids=["its own", "a teacher's", "from elsewhere"],
+)
+def test_prompts_are_compared_where_the_model_itself_collected(
+    tmp_path: Path, config: dict[str, object], model: str, compares: bool
+) -> None:
+    inputs = write_lineage(tmp_path, config)
+    sections = FinetuneSections(EngineConfig(model=model), FinetuneConfig())
+    assert compares_prompts(sections, inputs) is compares
+    assert not compares_prompts(replace(sections, finetune=FinetuneConfig(compare_prompts=False)), inputs)
+
+
+ROWS: list[dict[str, Any]] = [{"question_id": f"q{number // 3:02}", "place": number} for number in range(90)]
+
+
+def write_rows(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    path = folder / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_are_read_in_their_order_or_so_many_of_drawn_questions(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, ROWS)
+    assert list(read_rows(path)) == list(read_rows(path, 90)) == list(read_rows(path, 1000, 7)) == ROWS
+    drawn: list[Any] = list(read_rows(path, 31, 7))
+    assert len(drawn) == 31
+    assert drawn == sorted(drawn, key=lambda row: row["place"])
+    found = Counter(row["question_id"] for row in drawn)
+    assert sorted(found.values()) == [1] + [3] * 10
+    assert min(found) < "q10"
+    assert max(found) >= "q20"
+    assert list(read_rows(path, 31, 7)) == drawn
+    assert list(read_rows(path, 31, 8)) != drawn
+    path = write_rows(tmp_path, [{"place": number} for number in range(50)])
+    assert len(list(read_rows(path, 20))) == 20
+
+
+@pytest.mark.parametrize("limit", [0, 5])
+def test_what_is_no_row_is_refused(tmp_path: Path, limit: int) -> None:
+    with pytest.raises(DataError, match=r"no such file\. Run: python jobs/format\.py"):
+        list(read_rows(tmp_path / "gone.jsonl", limit))
+    (tmp_path / "train.jsonl").write_text('{"place": 1}\nnothing\n')
+    with pytest.raises(DataError, match="not one JSON object a line"):
+        list(read_rows(tmp_path / "train.jsonl", limit))

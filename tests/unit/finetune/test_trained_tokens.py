@@ -39,15 +39,14 @@ def inputs() -> dict[str, torch.Tensor]:
     return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
 
 
-def test_loss_and_gradients_equal_those_of_the_whole_projection(model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]) -> None:
+def test_loss_and_gradients_equal_those_of_the_whole_projection_and_a_step_divides_by_its_own_count(
+    model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]
+) -> None:
     expected = model(**inputs).loss
     expected_gradient = torch.autograd.grad(expected, model.model.embed_tokens.weight)[0]
     loss = compute_trained_loss(model, inputs)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(torch.autograd.grad(loss, model.model.embed_tokens.weight)[0], expected_gradient)
-
-
-def test_a_step_of_several_batches_divides_by_its_own_count(model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]) -> None:
     trained = int((inputs["labels"] != -100).sum())
     torch.testing.assert_close(compute_trained_loss(model, inputs, 2 * trained), compute_trained_loss(model, inputs) / 2)
 

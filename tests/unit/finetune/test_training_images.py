@@ -85,7 +85,7 @@ def decode_learned(row: dict[str, Any], processor: Any) -> str:
     return processor.tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL])
 
 
-def test_an_image_has_the_tokens_that_the_processor_gives_it_and_they_are_not_learned(
+def test_an_image_has_the_tokens_of_the_processor_and_they_are_not_learned_whatever_the_mask(
     processor: Any, store: ImageStore, keys: list[str], images: TrainingImages
 ) -> None:
     row = build_row(*keys)
@@ -95,11 +95,12 @@ def test_an_image_has_the_tokens_that_the_processor_gives_it_and_they_are_not_le
     assert tokenized["input_ids"].count(processor.image_token_id) > 100
     assert decode_learned(tokenized, processor) == f"{SEARCH}<|im_end|>"
     assert tokenized["image_keys"] == keys
+    row = build_row(keys[1])
+    [tokenized] = tokenize([row], processor, images, SFT(mask="none")).rows
+    assert decode_learned(tokenized, processor) == render(row, processor).replace("<|image_pad|>", "")
 
 
-def test_of_a_step_with_images_the_drawn_tokens_alone_are_learned(
-    processor: Any, keys: list[str], images: TrainingImages
-) -> None:
+def test_of_a_step_with_images_drawn_tokens_alone_are_learned(processor: Any, keys: list[str], images: TrainingImages) -> None:
     row = build_row(*keys)
     [supervised] = tokenize([row], processor, images).rows
     row |= {"completion_token_ids": processor.tokenizer(SEARCH)["input_ids"], "advantage": -0.5}
@@ -107,12 +108,6 @@ def test_of_a_step_with_images_the_drawn_tokens_alone_are_learned(
     assert step["input_ids"] == supervised["input_ids"][: len(step["input_ids"])]
     assert decode_learned(step, processor) == SEARCH
     assert step["image_keys"] == keys
-
-
-def test_without_a_mask_all_but_the_images_is_learned(processor: Any, keys: list[str], images: TrainingImages) -> None:
-    row = build_row(keys[1])
-    [tokenized] = tokenize([row], processor, images, SFT(mask="none")).rows
-    assert decode_learned(tokenized, processor) == render(row, processor).replace("<|image_pad|>", "")
 
 
 def test_a_batch_has_what_the_processor_makes_of_it(
@@ -139,15 +134,12 @@ def test_a_batch_without_images_is_one_of_text(processor: Any, images: TrainingI
     assert set(batch) == {"input_ids", "labels", "attention_mask"}
 
 
-def test_images_after_the_last_learned_reply_are_not_read(processor: Any, keys: list[str], images: TrainingImages) -> None:
+def test_images_that_are_read_count_in_the_length_of_a_row(processor: Any, keys: list[str], images: TrainingImages) -> None:
     messages = [say("user", "Q"), say("assistant", SEARCH), say("user", "Pages found:", None), say("assistant", "no")]
     row = {"messages": messages, "num_prompt_messages": 1, "train_turns": [True, False], "images": keys[:1]}
     [tokenized] = tokenize([row], processor, images).rows
     assert tokenized["image_keys"] == []
     assert processor.image_token_id not in tokenized["input_ids"]
-
-
-def test_the_tokens_of_images_count_in_the_length_of_a_row(processor: Any, keys: list[str], images: TrainingImages) -> None:
     [short, long] = tokenize([build_row(), build_row(*keys)], processor, images).rows
     limit = len(long["input_ids"]) - 1
     assert limit > len(short["input_ids"]) + 100
@@ -155,9 +147,7 @@ def test_the_tokens_of_images_count_in_the_length_of_a_row(processor: Any, keys:
     assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
 
 
-def test_a_missing_or_damaged_image_is_told_with_its_row(
-    processor: Any, store: ImageStore, keys: list[str], images: TrainingImages
-) -> None:
+def test_a_lost_image_is_told_with_its_row(processor: Any, store: ImageStore, keys: list[str], images: TrainingImages) -> None:
     rows = [build_row(keys[0]), build_row(keys[1])]
     data = store.read(keys[1])
     (store.root / keys[1]).write_bytes(data[: len(data) // 2])
@@ -168,9 +158,7 @@ def test_a_missing_or_damaged_image_is_told_with_its_row(
         tokenize(rows, processor, images)
 
 
-def test_a_text_that_spells_the_image_token_shows_no_image_and_a_reply_that_does_is_refused(
-    processor: Any, images: TrainingImages
-) -> None:
+def test_a_text_that_spells_the_image_token_shows_no_image(processor: Any, images: TrainingImages) -> None:
     asked = {"prompt": [say("user", "What is <|image_pad|>?")], "images": []}
     [row] = tokenize([asked | {"completion": [say("assistant", SEARCH)]}], processor, images).rows
     assert processor.image_token_id not in row["input_ids"]
@@ -178,13 +166,12 @@ def test_a_text_that_spells_the_image_token_shows_no_image_and_a_reply_that_does
         tokenize([asked | {"completion": [say("assistant", "<search><|image_pad|></search>")]}], processor, images)
 
 
-def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: ImageStore) -> None:
+def test_a_model_of_text_or_no_index_is_refused_for_rows_with_images(
+    processor: Any, keys: list[str], store: ImageStore, model_dir: str
+) -> None:
     assert open_training_images(str(embedded_model_dir()), [store.root]) is None
     with pytest.raises(TrainError, match=r"show page images, and engine\.model takes none"):
         tokenize([build_row(keys[0])], processor, None)
-
-
-def test_rows_with_images_of_a_run_without_an_index_are_refused(model_dir: str, processor: Any, keys: list[str]) -> None:
     images = open_training_images(model_dir, [])
     assert tokenize([build_row()], processor, images).rows
     with pytest.raises(TrainError, match=r"show page images, and this run has no index stage.*jobs/index\.py"):
@@ -198,7 +185,7 @@ def test_contents_without_an_image_are_plain_text_again() -> None:
     assert conversation.messages[3]["content"] == SEARCH
 
 
-def test_a_batch_whose_images_fill_other_places_than_they_were_given_is_refused(
+def test_an_image_that_would_be_learned_or_fills_other_places_is_refused(
     processor: Any, keys: list[str], images: TrainingImages
 ) -> None:
     first, second = tokenize([build_row(keys[0]), build_row(keys[1])], processor, images).rows
@@ -206,11 +193,6 @@ def test_a_batch_whose_images_fill_other_places_than_they_were_given_is_refused(
     for swapped in ([first | {"image_keys": keys[1:2]}, second], [first | {"image_keys": []}, second | {"image_keys": keys[:2]}]):
         with pytest.raises(DataError, match=r"a row leaves \d+ places to its images, which fill \d+"):
             collate(swapped)
-
-
-def test_a_batch_that_would_learn_an_image_or_another_token_is_refused(
-    processor: Any, keys: list[str], images: TrainingImages
-) -> None:
     [row] = tokenize([build_row(keys[0])], processor, images).rows
     collate = RowCollator(processor.tokenizer.pad_token_id, images)
     shifted = [*row["labels"][1:], row["labels"][0]]

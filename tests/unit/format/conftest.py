@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from factories import write_trajectories
 
-from drag_ray import schemas
 from drag_ray.format.tables import ScoredPart, read_part
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import part_name, process_part
@@ -18,7 +17,7 @@ from drag_ray.types import Trajectory
 def process(tmp_path: Path) -> Callable[..., ScoredPart]:
     def process_records(*records: Trajectory, **options) -> ScoredPart:
         path = tmp_path / "trajectories.parquet"
-        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), path)
+        write_trajectories(path, records)
         process_part(read_records([path]), 0, ProcessConfig(**options), tmp_path)
         return read_part(tmp_path, f"{part_name(0)}.parquet")
 

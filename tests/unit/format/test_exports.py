@@ -47,15 +47,12 @@ def test_llama_factory_reads_pairs_in_its_own_columns(part) -> None:
         assert export("llama_factory", name, list_rows(name, part)[0]) == []
 
 
-def test_ms_swift_learns_the_marked_replies_alone(part) -> None:
+def test_ms_swift_learns_the_marked_replies_alone_and_reads_other_formats_in_its_own_columns(part) -> None:
     row = next(row for row in list_rows("sft_trajectory", part) if row["trajectory_id"] == "q1-0")
     (exported,) = export("ms_swift", "sft_trajectory", row)
     assert [message.get("loss") for message in exported["messages"]] == [None, None, False, None, True, None, True]
     (context,) = export("ms_swift", "sft_context", list_rows("sft_context", part)[0])
     assert [message["loss"] for message in context["messages"] if message["role"] == "assistant"] == [False, True]
-
-
-def test_ms_swift_reads_the_other_formats_in_its_own_columns(part) -> None:
     (pair,) = export("ms_swift", "dpo", list_rows("dpo", part)[0])
     assert (pair["messages"][-1]["content"], pair["rejected_response"]) == ("<search>good</search>", "<search>wide</search>")
     assert export("ms_swift", "reward", list_rows("reward", part)[0])[0]["label"] == 0.0
@@ -64,7 +61,7 @@ def test_ms_swift_reads_the_other_formats_in_its_own_columns(part) -> None:
     assert (step["recorded_reply"], step["reward"]) == ("<search>wide</search>", 0.0)
 
 
-def test_images_and_functions_go_along() -> None:
+def test_images_and_functions_go_along_and_a_row_that_ends_early_names_only_what_it_shows() -> None:
     parts = [{"type": "text", "text": "Page "}, {"type": "image", "text": None}]
     row = {
         "prompt": [{"role": "user", "content": parts}],
@@ -77,9 +74,6 @@ def test_images_and_functions_go_along() -> None:
     assert (theirs["images"], theirs["tools"]) == (["ab.png"], "[]")
     (swift,) = export("ms_swift", "sft_context", row)
     assert (swift["messages"][0]["content"], swift["images"], swift["tools"]) == ("Page <image>", ["ab.png"], "[]")
-
-
-def test_a_row_that_ends_early_names_only_the_images_that_it_shows() -> None:
     image = {"role": "user", "content": [{"type": "image", "text": None}]}
     reply = {"role": "assistant", "content": [{"type": "text", "text": "<search>a</search>"}]}
     row = {

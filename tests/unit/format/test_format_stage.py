@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from factories import build_answer, build_page, build_question, build_search, build_trajectory
+from factories import build_answer, build_page, build_question, build_search, build_trajectory, write_trajectories
 from small_index import write_index
 
 from drag_ray import schemas
@@ -31,8 +31,7 @@ from drag_ray.types import Evidence, Trajectory
 
 def run_both(run_dir: Path, records: list[Trajectory], **options) -> dict:
     source = run_dir / "collect" / "trajectories"
-    source.mkdir(parents=True)
-    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    write_trajectories(source / "part-0.parquet", records)
     config = RunConfig(run_dir=run_dir, format=FormatConfig(**options))
     collected = read_manifest(run_dir / "collect")
     read = {"collect": collected.outcome_fingerprint} if collected else {}
@@ -52,7 +51,7 @@ def build_records() -> list[Trajectory]:
     return records
 
 
-def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Path) -> None:
+def test_every_format_is_written_twice_alike_with_both_sides_apart_and_found_through_the_card(tmp_path: Path) -> None:
     counts = run_both(tmp_path, build_records(), validation_fraction=0.2)
     assert counts["validation_questions"] == 2
     rows = {"sft_query": 2, "sft_trajectory": 2, "sft_context": 1, "rejection": 2, "dpo": 1, "reward": 2, "rl_steps": 3}
@@ -61,6 +60,16 @@ def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Pat
         assert (train.height, validation.height) == (8 * rows_per_question, 2 * rows_per_question)
         assert not set(train["question_id"]) & set(validation["question_id"])
         assert (counts[f"{name}_train"], counts[f"{name}_validation"]) == (train.height, validation.height)
+    for name in OF_TURNS:
+        lines = (tmp_path / "format" / name / "train.jsonl").read_text().splitlines()
+        assert [json.loads(line) for line in lines] == pq.read_table(tmp_path / "format" / name / "train.parquet").to_pylist()
+    card = (tmp_path / "format" / "README.md").read_text()
+    listed = yaml.safe_load(card.split("---")[1])["configs"]
+    assert [config["config_name"] for config in listed] == list(OF_TURNS)
+    for config in listed:
+        assert [item["split"] for item in config["data_files"]] == ["train", "validation"]
+        assert all((tmp_path / "format" / item["path"]).exists() for item in config["data_files"])
+    assert "| `sft_query` |" in card
 
 
 def test_rows_of_pages_need_no_query_that_wins_and_are_checked_as_they_were_written(tmp_path: Path) -> None:
@@ -83,13 +92,6 @@ def test_rows_of_pages_need_no_query_that_wins_and_are_checked_as_they_were_writ
 def test_rows_of_pages_without_an_index_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no rows for format\.formats relevance: these trajectories came without the index"):
         run_both(tmp_path, build_records(), formats=("relevance",))
-
-
-def test_jsonl_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
-    run_both(tmp_path, build_records())
-    for name in OF_TURNS:
-        lines = (tmp_path / "format" / name / "train.jsonl").read_text().splitlines()
-        assert [json.loads(line) for line in lines] == pq.read_table(tmp_path / "format" / name / "train.parquet").to_pylist()
 
 
 def test_images_are_hidden_as_they_were_in_the_collection(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
     for part in range(3):
         path = tmp_path / f"{part}.parquet"
         chosen = [record for record in records if int(record.question_id[1:]) % 3 == part]
-        pq.write_table(schemas.to_table(chosen, schemas.TRAJECTORIES), path)
+        write_trajectories(path, chosen)
         process_part(read_records([path]), part, ProcessConfig(), process_dir)
     parts = list_parts(process_dir)
     sides_path = tmp_path / "one" / "format" / "questions.parquet"
@@ -148,17 +150,6 @@ def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
         whole = pq.read_table(tmp_path / "one" / "format" / name / "train.parquet").to_pylist()
         dealt = pa.concat_tables([part.rows[name, "train"].table for part in formatted]).to_pylist()
         assert sorted(map(str, dealt)) == sorted(map(str, whole))
-
-
-def test_datasets_finds_every_format_through_the_card(tmp_path: Path) -> None:
-    run_both(tmp_path, build_records())
-    card = (tmp_path / "format" / "README.md").read_text()
-    listed = yaml.safe_load(card.split("---")[1])["configs"]
-    assert [config["config_name"] for config in listed] == list(OF_TURNS)
-    for config in listed:
-        assert [item["split"] for item in config["data_files"]] == ["train", "validation"]
-        assert all((tmp_path / "format" / item["path"]).exists() for item in config["data_files"])
-    assert "| `sft_query` |" in card
 
 
 def test_questions_that_evaluation_asks_and_near_duplicates_are_withheld(tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
-"""Rollouts with a hint, from the agent to the training rows: their queries are learned, and nothing of the hint is."""
+"""Rollouts with a hint and what baselines proposed, from the records to the rows: learned, and no sample of the policy's own."""
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
-from factories import build_question, build_search, build_trajectory
+from factories import asked_at, build_question, build_search, build_trajectory, write_trajectories
+from small_index import open_index
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
@@ -18,17 +19,16 @@ from drag_ray.agent.task import Policy
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.format.config import FormatConfig
+from drag_ray.format.layout import Layout
+from drag_ray.format.parts import FormatJob, FormattedPart, format_part
 from drag_ray.format.rows import OF_TURNS, sft_context, sft_query
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
+from drag_ray.process.parts import part_name
 from drag_ray.process.statistics import count_part
 from drag_ray.rollout.plan import build_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
-from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Evidence, Hit, Page, Trajectory
 
@@ -58,10 +58,7 @@ def reply(request: Request) -> str:
 
 @pytest.fixture(scope="module")
 def trajectories(tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
-    folder = tmp_path_factory.mktemp("hinted")
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    searcher = Searcher(folder / "index")
+    searcher = open_index(tmp_path_factory.mktemp("hinted"), PAGES)
     config = AgentConfig(top_k=1, max_iterations=3)
     rollouts = Rollouts(
         config,
@@ -82,8 +79,7 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
 
 def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str, pl.DataFrame]:
     source = run_dir / "collect" / "trajectories"
-    source.mkdir(parents=True)
-    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    write_trajectories(source / "part-0.parquet", records)
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.0, **options))
     with StageFolder(run_dir / "process", Identity("process", {}, {})) as folder:
         run_code(STAGES["process"], config, folder)
@@ -144,8 +140,49 @@ def test_hinted_rollouts_count_on_their_own(process) -> None:
     assert (counts["distinct_successful_queries"], counts["preference_pairs"]) == (0, 0)
 
 
-def test_a_hinted_query_never_makes_an_own_one_a_duplicate(process) -> None:
+def test_a_hinted_or_proposed_query_never_makes_an_own_one_a_duplicate(process) -> None:
     part = process(build_trajectory(build_search("same", 1), **HINTED), build_trajectory(build_search("same", 1), sample_index=1))
     assert part.turns.select("hinted", "drop_reason").rows() == [(False, ""), (True, "duplicate")]
     assert sft_query.build_rows(part, FormatConfig())["trajectory_id"].to_list() == ["q1-1"]
     assert sft_context.build_rows(part, FormatConfig()).is_empty()
+    part = process(
+        build_trajectory(build_search("same", 1), id="q1/rm3", baseline="rm3"),
+        build_trajectory(build_search("same", 1), sample_index=1),
+    )
+    assert part.turns.select("baseline", "drop_reason").rows() == [("", ""), ("rm3", "duplicate")]
+
+
+COMPARED = {"sft_query", "sft_context", "dpo", "reward"}
+
+
+@pytest.fixture
+def job(process, tmp_path: Path) -> FormatJob:
+    """The policy never beats the question, a baseline does."""
+    process(
+        build_trajectory(build_search("own", 5), build_search("again", 4), **asked_at(2)),
+        build_trajectory(build_search("other", 4), sample_index=1, **asked_at(2)),
+        build_trajectory(build_search("theirs", 1), id="q1/rm3", baseline="rm3", **asked_at(2)),
+    )
+    sides = tmp_path / "questions.parquet"
+    pl.DataFrame({"question_id": [build_question().id], "side": ["train"]}).write_parquet(sides)
+    return FormatJob(tmp_path, sides, FormatConfig(), Layout())
+
+
+def run(job: FormatJob, **options: Any) -> FormattedPart:
+    return format_part(replace(job, config=FormatConfig(**options)), f"{part_name(0)}.parquet")
+
+
+def list_formats(part: FormattedPart) -> set[str]:
+    """The formats with a row that says what the baseline wrote."""
+    return {name for name in OF_TURNS if "theirs" in str(part.rows[name, "train"].table.to_pylist())}
+
+
+def test_only_formats_of_single_queries_take_what_was_proposed_and_it_can_be_left_out(job: FormatJob) -> None:
+    part = run(job)
+    assert list_formats(part) == COMPARED
+    assert (part.num_searches, part.num_targets) == (4, 1)
+    steps = part.rows["rl_steps", "train"].table
+    assert sorted(steps["trajectory_id"].to_pylist()) == ["q1-0", "q1-0", "q1-1"]
+    part = run(job, proposed=False)
+    assert list_formats(part) == set()
+    assert (part.num_searches, part.num_targets) == (3, 0)

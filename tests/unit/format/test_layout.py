@@ -43,12 +43,16 @@ def text(content: str) -> list[dict]:
 IMAGE = {"type": "image", "text": None}
 
 
-def test_rows_of_a_protocol_with_functions_name_them(process) -> None:
+def test_rows_name_their_functions_and_one_without_a_turn_to_teach_is_left_out(process) -> None:
     shown = json.dumps(get_protocol("tools").list_functions())
     part = process(build_trajectory(build_search("a", 1), protocol="tools", tools=shown))
     (row,) = lay_out(part, sft_query, Layout(has_tools=True))
     assert row["tools"] == shown
     assert row["completion"][0]["content"] == get_protocol("tools").render_search("a")
+    turns = [build_search("a", error="no index"), build_search("b", 1), build_turn()]
+    (row,) = lay_out(process(show_images(*turns)), rejection, Layout(has_images=True))
+    assert row["train_turns"] == [False, True, False]
+    assert lay_out(process(show_images(*turns, image_searches=1)), rejection, Layout(has_images=True)) == []
 
 
 def test_prompts_refer_to_the_images_that_the_policy_saw_in_their_places(process) -> None:
@@ -71,13 +75,6 @@ def test_images_that_had_left_the_prompt_are_not_shown_and_turns_that_saw_them_n
     assert row["messages"][3]["content"] == text("Page ")
     # The second query was written with the first image in sight, which the third was written without.
     assert (row["images"], row["train_turns"]) == (["5.png"], [True, False, True])
-
-
-def test_a_row_without_a_turn_to_teach_is_left_out(process) -> None:
-    turns = [build_search("a", error="no index"), build_search("b", 1), build_turn()]
-    (row,) = lay_out(process(show_images(*turns)), rejection, Layout(has_images=True))
-    assert row["train_turns"] == [False, True, False]
-    assert lay_out(process(show_images(*turns, image_searches=1)), rejection, Layout(has_images=True)) == []
 
 
 @pytest.mark.parametrize("image_searches", [0, 1])

@@ -40,13 +40,6 @@ def plant(rows: pl.DataFrame, column: str, position: int, hint: str) -> pl.DataF
     return pl.DataFrame(planted, schema=rows.schema)
 
 
-def test_clean_rows_pass(process) -> None:
-    part = process(build_trajectory(build_search("a", 1)))
-    rows = build_rows(part, FormatConfig())
-    assert screen(rows, part) == 1
-    check(rows, part)
-
-
 @pytest.mark.parametrize("hint", [" It is in manual.pdf.", " The answer is 340 rpm.", " Found at rank 1."])
 def test_a_leak_planted_into_a_written_prompt_is_caught(process, hint: str) -> None:
     part = process(build_trajectory(build_search("a", 1)), build_trajectory(build_search("b", 1), sample_index=1))
@@ -63,20 +56,14 @@ def test_a_leak_planted_into_a_written_conversation_is_caught(process) -> None:
         check(plant(rows, "messages", 3, " Look at page 7."), part)
 
 
-def test_a_row_of_an_unknown_trajectory_is_a_leak(process) -> None:
+def test_a_row_of_an_unknown_trajectory_a_question_of_the_other_side_and_a_recorded_leak_are_caught(process) -> None:
     part = process(build_trajectory(build_search("a", 1)))
     rows = build_rows(part, FormatConfig()).with_columns(trajectory_id=pl.lit("q1-9"))
     with pytest.raises(DataError, match="'q1-9' leaks"):
         check(rows, part)
-
-
-def test_a_question_of_the_other_side_is_a_leak(process) -> None:
     part = process(build_trajectory(build_search("a", 1), question=build_question(id="q2")))
     with pytest.raises(DataError, match="its question is not on the train side"):
         check(build_rows(part, FormatConfig()), part)
-
-
-def test_a_recorded_leak_that_was_not_screened_is_caught(process) -> None:
     part = process(change_message(build_trajectory(build_search("a", 1)), 0, " See manual.pdf."))
     with pytest.raises(DataError, match="tells the rank, a file or the answer"):
         check(build_rows(part, FormatConfig()), part)
@@ -90,22 +77,19 @@ def test_a_result_that_tells_the_rank_sets_aside_what_comes_after_it(process) ->
     assert (before.height, screen(before, part)) == (1, 1)
 
 
-def test_what_the_policy_wrote_itself_is_no_leak(process) -> None:
+def test_what_the_policy_wrote_itself_and_candidates_are_no_leak(process) -> None:
     record = build_trajectory(build_search("a", raw_text="Found at rank 1, it says."), build_search("b", 1), build_answer())
     part = process(record)
     assert screen(build_context_rows(part, FormatConfig()), part) == 1
+    shown = change_message(build_trajectory(build_search("[1]", 1), task="rerank"), 1, " Candidates: (1) It is 340 rpm.")
+    told = change_message(replace(shown, id="q1-1"), 0, " The answer may be 340 rpm.")
+    assert find_leaks(process(shown, told).trajectories)["has_telling_opening"].to_list() == [False, True]
 
 
 @pytest.mark.parametrize("hint", [f" See {EVIDENCE.file}.", " The answer may be 340 RPM."])
 def test_an_opening_that_names_evidence_or_answer_sets_its_rows_aside(process, hint: str) -> None:
     part = process(change_message(build_trajectory(build_search("a", 1)), 0, hint))
     assert screen(build_rows(part, FormatConfig()), part) == 0
-
-
-def test_candidates_are_shown_as_they_are_and_instructions_tell_nothing_of_them(process) -> None:
-    shown = change_message(build_trajectory(build_search("[1]", 1), task="rerank"), 1, " Candidates: (1) It is 340 rpm.")
-    told = change_message(replace(shown, id="q1-1"), 0, " The answer may be 340 rpm.")
-    assert find_leaks(process(shown, told).trajectories)["has_telling_opening"].to_list() == [False, True]
 
 
 def test_words_of_the_question_and_of_the_common_instructions_are_no_hint(process) -> None:

@@ -1,9 +1,9 @@
-"""Training rows of rollouts that call tools: of every format, with the policy's own tokens learned alone."""
+"""Rows of every format: of rollouts that call tools, with digests of their prompts, and none of questions without evidence."""
 
 import json
 
 import pytest
-from factories import asked_at, build_answer, build_call, build_search, build_trajectory
+from factories import asked_at, build_answer, build_call, build_question, build_search, build_trajectory
 from transformers import AutoTokenizer
 
 from drag_ray.agent.protocols.registry import get_protocol
@@ -14,7 +14,7 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.row_format import load_format
-from drag_ray.format.rows import OF_TURNS
+from drag_ray.format.rows import OF_TURNS, FormatName
 from drag_ray.tools.registry import load_toolset
 from drag_ray.tools.search import ANSWER
 from drag_ray.types import Trajectory
@@ -85,3 +85,49 @@ def test_of_a_conversation_with_calls_the_replies_are_learned_and_no_observation
     rest = tokenizer.decode([token for token, label in zip(tokens["input_ids"], labels, strict=True) if label == IGNORED_LABEL])
     assert "Results of step 2" in rest
     assert replies[0] in rest
+
+
+BY_NUMBER_OF_MESSAGES = {2: "opening", 4: "second", 6: "third"}
+
+
+@pytest.fixture
+def digested(process):
+    """Searches after the same opening that fail, then find; and one found with a hint, of whose prompt nothing is told."""
+    searches = [build_search("a", prompt_digest="opening"), build_search("b", 2, prompt_digest="second")]
+    return process(
+        build_trajectory(*searches, build_search("c", 1, prompt_digest="third"), **asked_at(5)),
+        build_trajectory(build_search("d", 3, prompt_digest="opening"), sample_index=1, **asked_at(5)),
+        build_trajectory(build_search("e", 1), sample_index=2, hinted=True, id="q1/hinted", **asked_at(5)),
+    )
+
+
+@pytest.mark.parametrize("name", OF_TURNS)
+def test_each_row_has_the_digest_of_the_prompt_that_it_shows(digested, name: FormatName) -> None:
+    row_format = load_format(name)
+    taken = digested.take(proposed=True, hinted=row_format.learns_from_hinted)
+    rows = row_format.build_rows(taken, FormatConfig()).to_dicts()
+    assert rows
+    for row in rows:
+        if "messages" in row:
+            places = range(row["num_prompt_messages"], len(row["messages"]), 2)
+            assert row["prompt_digests"] == [BY_NUMBER_OF_MESSAGES[place] for place in places]
+            assert len(row["prompt_digests"]) == len(row["train_turns"])
+        else:
+            is_hinted = row["trajectory_id"] == "q1/hinted"
+            assert row["prompt_digest"] == ("" if is_hinted else BY_NUMBER_OF_MESSAGES[len(row["prompt"])])
+    if name == "sft_query":
+        assert {row["prompt_digest"] for row in rows} == {"", "opening"}
+
+
+@pytest.mark.parametrize("name", OF_TURNS)
+def test_no_row_is_built_from_a_question_without_evidence(process, name: FormatName) -> None:
+    unanswerable = build_question(id="none", question="Is there a page?", evidence=())
+    turns = (build_search("rotor"), build_search("rotor speed", 1), build_answer())
+    records = [
+        build_trajectory(*turns, question=question, sample_index=sample, id=f"{question.id}-{sample}")
+        for question in (build_question(id="some"), unanswerable)
+        for sample in range(2)
+    ]
+    part = process(*records)
+    rows = load_format(name).build_rows(part, FormatConfig(formats=(name,)))
+    assert "none" not in rows["question_id"].to_list()

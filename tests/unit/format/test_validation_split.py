@@ -47,12 +47,7 @@ def test_the_share_of_independent_questions_is_met() -> None:
     assert shares == {0.1: 20, 0.0: 0, 0.001: 1}
 
 
-def test_the_split_of_the_index_stage_is_not_looked_at() -> None:
-    sides = assign_sides(build_questions(10, split="train"), [], FormatConfig(validation_fraction=0.2))
-    assert list(sides.values()).count(VALIDATION) == 2
-
-
-def test_the_split_depends_on_the_seed_and_not_on_the_order() -> None:
+def test_the_split_depends_on_the_seed_and_on_neither_the_order_nor_that_of_the_index() -> None:
     questions = build_questions(50)
     first, again, other = (
         assign_sides(listed, [], FormatConfig(validation_fraction=0.2, seed=seed))
@@ -60,16 +55,15 @@ def test_the_split_depends_on_the_seed_and_not_on_the_order() -> None:
     )
     assert first == again
     assert first != other
+    sides = assign_sides(build_questions(10, split="train"), [], FormatConfig(validation_fraction=0.2))
+    assert list(sides.values()).count(VALIDATION) == 2
 
 
-def test_questions_that_are_linked_through_a_third_stay_together() -> None:
+def test_questions_that_are_linked_or_of_one_group_stay_together() -> None:
     pages = {"a": [("x", 1)], "b": [("x", 1), ("x", 2)], "c": [("x", 2)], "d": [("y", 1)]}
     questions = [Question(name, name, tuple(Evidence(*page) for page in listed)) for name, listed in pages.items()]
     sides = assign_sides(questions, [], FormatConfig(validation_fraction=0.5))
     assert sides == {"a": TRAIN, "b": TRAIN, "c": TRAIN, "d": VALIDATION}
-
-
-def test_a_group_stays_on_one_side() -> None:
     questions = [question for number in range(10) for question in _group(f"g{number}", 4)]
     sides = assign_sides(questions, [], FormatConfig(validation_fraction=0.3))
     assert list(sides.values()).count(VALIDATION) == 12

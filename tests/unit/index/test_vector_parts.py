@@ -7,18 +7,17 @@ import pytest
 from embedding_models import write_clip_model, write_embedding_model
 from factories import build_page
 from PIL import Image
+from small_index import open_index
 
-from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, count_pages, merge_parts, plan_parts, read_part
-from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
-from drag_ray.search.index import PAGES_NAME, build_index
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
+from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.vectors import PROBE, PageVectors
-from drag_ray.storage import artifacts
 
 TEXTS = ["wing spar load", "", "fuel pump oil filter rotor speed limit wing spar", "rotor", "oil"]
 
@@ -31,11 +30,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingConfig:
 
 @pytest.fixture(scope="module")
 def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pages")
     pages = [build_page(page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return folder / "index"
+    return open_index(tmp_path_factory.mktemp("pages"), pages).index_dir
 
 
 def test_parts_are_named_and_cut_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +87,7 @@ def pictured(tmp_path: Path) -> tuple[Path, list[str]]:
     store = ImageStore(tmp_path / "page_images")
     keys = [store.write(Image.new("RGB", (40, 60), colour)) for colour in ("red", "blue")]
     pages = [build_page(page_number=number, image=key) for number, key in enumerate((keys[0], "", keys[1]), start=1)]
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "search_index", SearchConfig())
+    open_index(tmp_path, pages)
     return tmp_path, keys
 
 

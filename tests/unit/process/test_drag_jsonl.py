@@ -3,9 +3,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from factories import EVIDENCE, build_answer, build_search, build_trajectory
+from factories import EVIDENCE, build_answer, build_search, build_trajectory, write_trajectories
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -89,7 +88,7 @@ def test_a_record_becomes_a_trajectory_with_a_conversation_of_this_agent(tmp_pat
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert messages[2]["content"] == "<think>Limits are in manuals.</think>\n<search>rotor rpm</search>"
     assert "other.pdf#2" in messages[3]["content"]
-    pq.write_table(schemas.to_table([trajectory], schemas.TRAJECTORIES), tmp_path / "part.parquet")
+    write_trajectories(tmp_path / "part.parquet", [trajectory])
     assert select_trajectories(read_records([tmp_path / "part.parquet"])).frame.height == 1
 
 

@@ -7,10 +7,20 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from factories import EVIDENCE, asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
+from factories import (
+    EVIDENCE,
+    asked_at,
+    build_answer,
+    build_question,
+    build_search,
+    build_trajectory,
+    build_turn,
+    write_trajectories,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odd_records import draw_lines
+from small_index import open_index
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -21,10 +31,7 @@ from drag_ray.errors import DataError
 from drag_ray.process import session_files
 from drag_ray.process.exchange import export_trajectories, import_trajectories
 from drag_ray.process.interchange_format import load_interchange
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.stage_runs.address import Address
-from drag_ray.storage import artifacts
 from drag_ray.types import CAPTION, ActionKind, Evidence, Hit, Page, StopReason, Trajectory
 
 CONFIG = AgentConfig()
@@ -256,12 +263,10 @@ def test_whatever_stands_in_a_file_it_is_taken_or_set_aside(tmp_path: Path, data
         assert item.place.startswith(str(file))
 
 
-def test_predictions_of_a_policy_are_what_the_evaluation_of_madqa_reads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predictions_of_a_policy_are_what_madqa_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answered = build_trajectory(build_search("rotor rpm", 2), build_answer("340 rpm", citations=(EVIDENCE,)), policy="tuned")
     path = tmp_path / "evaluate" / "trajectories" / "scored.parquet"
-    artifacts.write_parquet(path, schemas.to_table([answered, replace(answered, policy="base")], schemas.TRAJECTORIES))
+    write_trajectories(path, [answered, replace(answered, policy="base")])
     target = tmp_path / "predictions.jsonl"
     command = ["export", str(target), "--to", "madqa", "--run-dir", str(tmp_path)]
     assert main([*command, "--policy", "tuned"]) == 0
@@ -289,8 +294,7 @@ def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> N
         Page("text-1", 1, 1, "a rotor", "text"),
         Page("scan.png", 1, 1, "read off it", "ocr", KEY),
     ]
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index" / "search_index", SearchConfig())
+    open_index(tmp_path / "index", pages)
     given = tuple(Hit(page.file, 1, rank, 0.0) for rank, page in enumerate(pages, start=1))
     turned = tuple(replace(hit, rank=rank) for rank, hit in enumerate((given[1], given[2], given[0]), start=1))
     question = build_question(id="8:1", evidence=(Evidence("red.png", 1),), category="cirr")
@@ -298,7 +302,7 @@ def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> N
     last = build_search("[2, 3, 1]", 3, hits=turned)
     ordered = build_trajectory(build_search("[3]", hits=given), last, question=question, **asked)
     unread = build_trajectory(build_turn(), question=replace(question, id="8:2", evidence=(EVIDENCE,)), **asked)
-    artifacts.write_parquet(tmp_path / "trajectories" / "a.parquet", schemas.to_table([ordered, unread], schemas.TRAJECTORIES))
+    write_trajectories(tmp_path / "trajectories" / "a.parquet", [ordered, unread])
     for path in (tmp_path / "lists.jsonl", tmp_path / "lists.parquet"):
         assert export_trajectories(tmp_path / "trajectories", path, "v_retrver", index_dir=tmp_path / "index") == 2
     rows = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
@@ -320,7 +324,7 @@ def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["drag", "madqa"])
 def test_an_order_of_candidates_goes_out_only_where_it_has_a_place(name: str, tmp_path: Path) -> None:
     ordered = build_trajectory(build_search("[2, 1]", 2), id="q1/greedy/0", task="rerank")
-    artifacts.write_parquet(tmp_path / "trajectories" / "1.parquet", schemas.to_table([ordered], schemas.TRAJECTORIES))
+    write_trajectories(tmp_path / "trajectories" / "1.parquet", [ordered])
     with pytest.raises(DataError, match=rf"'q1/greedy/0' puts .* format {name} has no place; .* --to atif, v_retrver\."):
         export_trajectories(tmp_path / "trajectories", tmp_path / "out.jsonl", name)
     assert [path.name for path in tmp_path.iterdir()] == ["trajectories"]

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
-from factories import build_answer, build_call, build_question, build_search, build_trajectory, build_turn
+from factories import build_answer, build_call, build_question, build_search, build_trajectory, build_turn, write_trajectories
 
-from drag_ray import schemas
 from drag_ray.agent.judge import CRITERIA
 from drag_ray.errors import BudgetError, TooManyFailuresError
 from drag_ray.pipeline.run_config import RunConfig
@@ -62,9 +60,8 @@ def collected(tmp_path: Path) -> Path:
     ]
     records = [replace(record, id=f"r{number}", sample_index=number) for number, record in enumerate(records)]
     source = tmp_path / "collect" / "trajectories"
-    source.mkdir(parents=True)
-    pq.write_table(schemas.to_table(records[:4], schemas.TRAJECTORIES), source / "part-0.parquet")
-    pq.write_table(schemas.to_table(records[4:], schemas.TRAJECTORIES), source / "part-1.parquet")
+    write_trajectories(source / "part-0.parquet", records[:4])
+    write_trajectories(source / "part-1.parquet", records[4:])
     return tmp_path
 
 
@@ -139,11 +136,10 @@ def test_requests_that_fail_leave_rollouts_out_and_too_many_stop_the_stage(colle
 @pytest.mark.parametrize(("weight", "num_asked"), [(0.0, 0), (0.5, 3)])
 def test_beside_searches_answers_are_judged_where_they_count(tmp_path: Path, weight: float, num_asked: int) -> None:
     source = tmp_path / "collect" / "trajectories"
-    source.mkdir(parents=True)
     records = [
         build_trajectory(build_search("rotor", 1), build_answer(text), sample_index=index) for index, text in enumerate(VERDICTS)
     ]
-    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    write_trajectories(source / "part-0.parquet", records)
     with serve_chat(judge) as served:
         process(tmp_path, served, answer_weight=weight)
     assert len(served.asked) == num_asked

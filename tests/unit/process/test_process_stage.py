@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
-from factories import asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
+from factories import asked_at, build_answer, build_question, build_search, build_trajectory, build_turn, write_trajectories
 
-from drag_ray import schemas
 from drag_ray.errors import DataError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
@@ -21,8 +19,7 @@ from drag_ray.types import Trajectory
 
 def run_stage(run_dir: Path, records: list[Trajectory], **options: Any) -> dict[str, Any]:
     source = run_dir / "collect" / "trajectories"
-    source.mkdir(parents=True)
-    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    write_trajectories(source / "part-0.parquet", records)
     return start_stage(run_dir, **options)
 
 
@@ -61,9 +58,7 @@ def test_statistics_tables_and_counts_agree_with_the_trajectories(tmp_path: Path
     assert "75.0%" in printed
 
 
-def test_wins_over_the_question_are_counted_for_the_policy_and_for_proposals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wins_over_the_question_are_counted_for_policy_and_proposals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = build_question(id="q2")
     records = [
         build_trajectory(build_search("a", 1), **asked_at(2)),

@@ -1,8 +1,14 @@
-import polars as pl
+"""Why replies are dropped, and calls of tools in scored turns and in the statistics."""
 
-from drag_ray import process
-from drag_ray.process.config import FilterName
+from collections.abc import Callable
+
+import polars as pl
+from factories import ask_for_answer, build_answer, build_call, build_search, build_trajectory
+
+from drag_ray.format.tables import ScoredPart
+from drag_ray.process.config import FilterName, ProcessConfig
 from drag_ray.process.quality import FAILED, FILTERS, add_drop_reasons, describe_reason
+from drag_ray.process.statistics import compute_statistics, count_part, format_statistics
 
 
 def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
@@ -27,23 +33,17 @@ def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
     return pl.DataFrame({**defaults, **columns}, schema_overrides={"evidence_rank": pl.Int32})
 
 
-def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = process.FILTERS) -> list[str]:
+def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = tuple(FILTERS)) -> list[str]:
     return add_drop_reasons(turns, filters)["drop_reason"].to_list()
 
 
-def test_of_equal_replies_in_one_state_the_first_stays() -> None:
+def test_of_equal_replies_in_one_state_the_first_fine_one_stays() -> None:
     assert reasons(build_turns("a b", "a b", "B a", "c")) == ["", "duplicate", "near_duplicate", ""]
     apart = build_turns("a b", "a b", state=[7, 8])
     assert reasons(apart) == ["", ""]
     assert reasons(build_turns("a b", "a b", question_id=["q1", "q2"])) == ["", ""]
-
-
-def test_nearly_the_same_query_stays_if_it_found_something_else() -> None:
     assert reasons(build_turns("a b", '"a b"', evidence_rank=[None, 1])) == ["", ""]
     assert reasons(build_turns("a b", '"a b"', evidence_rank=[2, 2])) == ["", "near_duplicate"]
-
-
-def test_a_dropped_reply_is_no_reason_to_drop_a_fine_one() -> None:
     turns = build_turns("a b", "a b", "a b", is_truncated=[True, False, False], has_error=[False, True, False])
     assert reasons(turns) == ["truncated", "failed", ""]
 
@@ -54,20 +54,12 @@ def test_a_search_in_place_of_the_answer_is_dropped_unless_it_was_cut_as_well() 
     assert reasons(turns, ("truncated",)) == ["truncated", "", ""]
 
 
-def test_only_the_chosen_filters_drop() -> None:
+def test_only_the_chosen_filters_drop_and_every_reason_is_told_in_words_of_its_own() -> None:
     turns = build_turns("manual.pdf", "manual.pdf", has_error=[True, False])
     assert reasons(turns, ()) == ["failed", ""]
     assert reasons(turns) == ["failed", "file_name"]
-
-
-def test_every_reason_is_told_in_words_of_its_own() -> None:
-    reasons = (FAILED, *FILTERS)
-    assert len({describe_reason(reason) for reason in reasons}) == len(reasons)
-
-
-def test_what_is_said_twice_is_fine_by_itself_and_nothing_else_that_is_dropped() -> None:
-    assert tuple(FILTERS) == process.FILTERS
-    assert [name for name, found in FILTERS.items() if found.drops_repeats] == ["duplicate", "near_duplicate"]
+    assert len({describe_reason(reason) for reason in (FAILED, *FILTERS)}) == 1 + len(FILTERS)
+    assert [name for name in FILTERS if FILTERS[name].drops_repeats] == ["duplicate", "near_duplicate"]
 
 
 def test_a_hinted_query_may_not_name_an_answer_that_the_question_does_not_hold() -> None:
@@ -77,3 +69,29 @@ def test_a_hinted_query_may_not_name_an_answer_that_the_question_does_not_hold()
     assert reasons(build_turns("Zu\u0308\u00adrich \uff19", hinted=[True], answers=[["Zürich 9"]])) == ["told_answer"]
     assert reasons(build_turns(*queries)) == [""] * 4
     assert reasons(build_turns("340 rpm", "limit 340 rpm", hinted=[False, True])) == ["", "told_answer"]
+
+
+def test_calls_failures_and_seconds_are_counted_by_tool(process: Callable[..., ScoredPart]) -> None:
+    calls = (build_call(), build_call("read_page", tool_s=1.5), build_call(tool_error="no file", raw_text="other"))
+    part = process(build_trajectory(build_search("rotor", 1), *calls, build_answer()))
+    figures = compute_statistics(count_part(part.turns, part.trajectories))
+    assert figures["tool_calls"] == {"grep": 2, "read_page": 1}
+    assert figures["tool_errors"] == {"grep": 1}
+    assert figures["tool_seconds"] == {"grep": 0.5, "read_page": 1.5}
+    assert figures["searches"] == 1
+    lines = [line.split() for line in format_statistics(figures).splitlines()]
+    assert ["Calls", "of", "grep", "2", "0.25", "s"] in lines
+    assert ["that", "failed", "1", "50.0%"] in lines
+
+
+def test_a_call_is_worth_nothing_and_a_failed_one_is_not_learned(
+    process: Callable[..., ScoredPart],
+) -> None:
+    calls = (build_call(), build_call(tool_error="no file", raw_text="other"))
+    turns = process(build_trajectory(build_search("rotor", 1), *calls, build_search("rotor rpm", 1), build_answer())).turns
+    called = turns.filter(pl.col("action") == "tool")
+    assert called["reward"].to_list() == [0.0, 0.0]
+    assert called["drop_reason"].to_list() == ["", "failed"]
+    turns = process(ask_for_answer(build_trajectory(build_search("rotor", 1), build_call()))).turns
+    assert turns["drop_reason"].to_list() == ["", "last_reply"]
+    assert turns["reward"].to_list()[1] == -ProcessConfig().invalid_cost

@@ -3,36 +3,18 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from factories import asked_at, build_answer, build_call, build_question, build_search, build_trajectory, build_turn
 
-from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows import dpo, rejection, rl_steps, sft_trajectory
 from drag_ray.format.tables import ScoredPart
-from drag_ray.process.config import ProcessConfig
 from drag_ray.process.statistics import count_part
-from drag_ray.process.trajectories import read_records, select_trajectories
-from drag_ray.process.turns import explode_turns, summarise_trajectories
 from drag_ray.types import Trajectory, Turn
-
-
-@pytest.fixture
-def process(tmp_path: Path):
-    def process_records(*records: Trajectory, **options: Any) -> ScoredPart:
-        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), tmp_path / "part.parquet")
-        config = ProcessConfig(**options)
-        frame = select_trajectories(read_records([tmp_path / "part.parquet"]), config.top_k).frame
-        turns = explode_turns(frame, config)
-        return ScoredPart(turns, summarise_trajectories(frame, turns))
-
-    return process_records
 
 
 def build_order(order: str, evidence_rank: int | None) -> Turn:
@@ -116,11 +98,14 @@ def test_a_question_without_evidence_is_of_use_to_the_task_answer_alone(process)
     assert part.trajectories["trajectory_id"].to_list() == ["q1-0"]
 
 
-def test_the_reward_of_v_retrver_is_that_of_the_reply(process) -> None:
+def test_the_reward_of_v_retrver_is_that_of_the_reply_and_an_order_in_the_last_reply_counts(process) -> None:
     reply = "<think>2 fits</think><answer>[2, 1]</answer>"
     good = build_list(build_search("[2, 1]", 1, raw_text=reply), build_turn())
     part = process(good, reward="v_retrver")
     assert part.turns["reward"].to_list() == pytest.approx([1.0, 0.0])
+    part = process(ask_for_order(build_list(build_call(), build_order("[2, 1]", 1)), step=2))
+    assert part.turns["drop_reason"].to_list() == ["", ""]
+    assert part.turns["reward"].to_list() == pytest.approx([0, 2 / 3])
 
 
 LOOK = "<think>Which?</think>" + render_call("zoom", {"image": "image_1"})
@@ -171,42 +156,11 @@ def test_a_window_is_compared_with_the_same_window_alone_also_after_one_that_cal
     assert advantages == pytest.approx([-0.55 / 3, -0.55 / 3, -1 / 6, 0.55 / 3, 1 / 6])
 
 
-def test_an_order_in_the_last_reply_about_a_window_is_what_was_asked_for(process) -> None:
-    part = process(ask_for_order(build_list(build_call(), build_order("[2, 1]", 1)), step=2))
-    assert part.turns["drop_reason"].to_list() == ["", ""]
-    assert part.turns["reward"].to_list() == pytest.approx([0, 2 / 3])
-
-
-def test_the_reward_of_opensearch_vl_is_that_of_the_rollout(process) -> None:
+def test_the_reward_of_opensearch_vl_is_the_credit_of_the_whole_rollout(process) -> None:
     right = build_answered(build_search("rotor"), build_turn(), build_call(), build_answer("340 rpm"))
     silent = build_answered(build_search("rotor"), build_call(), sample_index=1)
     part = process(right, silent, reward="opensearch_vl")
     assert part.turns["reward"].to_list() == [0.0, 0.0, 0.0, 0.75, 0.0, 0.0]
-
-
-def list_advantages(part: ScoredPart) -> list[list[float]]:
-    """Step by step, of each rollout."""
-    steps = rl_steps.build_rows(part, FormatConfig())
-    return steps.group_by("trajectory_id", maintain_order=True).agg("advantage")["advantage"].to_list()
-
-
-def test_every_step_has_the_reward_of_its_rollout_above_the_mean_of_the_rollouts_however_many_steps_they_take(process) -> None:
-    searches = [build_search(f"rotor {number}") for number in range(3)]
-    right = [build_answered(*searches[:num], build_answer(), sample_index=num) for num in (1, 2, 3)]
-    wrong = build_answered(searches[0], build_answer("fuel"), sample_index=4)
-    advantages = list_advantages(process(*right, wrong))
-    assert advantages == [[0.25] * 2, [0.25] * 3, [0.25] * 4, [-0.75] * 2]  # the mean of 1, 1, 1 and 0 is .75
-
-
-def test_searching_first_is_encouraged_where_it_brings_a_better_answer(process) -> None:
-    at_once = [build_answered(build_answer("999 rpm"), sample_index=number) for number in range(4)]  # 3 of 7 letters differ
-    later = [build_answered(build_search("rotor"), build_answer(), sample_index=number) for number in range(4, 8)]
-    advantages = list_advantages(process(*at_once, *later))
-    below = (4 / 7 - 1) / 2  # .571 and 1.0, above their mean
-    assert advantages == [[pytest.approx(below)]] * 4 + [[pytest.approx(-below)] * 2] * 4
-
-
-def test_the_whole_rollout_has_the_credit_of_the_reward_of_opensearch_vl_calls_that_failed_too(process) -> None:
     mended = build_answered(build_call(tool_error="no such page"), build_search("rotor"), build_answer())
     wrong = build_answered(build_answer("fuel"), sample_index=1)
     assert list_advantages(process(mended, wrong, reward="opensearch_vl")) == [
@@ -215,17 +169,32 @@ def test_the_whole_rollout_has_the_credit_of_the_reward_of_opensearch_vl_calls_t
     ]
 
 
-def test_a_rollout_that_breaks_down_counts_in_the_mean_and_is_encouraged_where_it_beats_it(process) -> None:
+def list_advantages(part: ScoredPart) -> list[list[float]]:
+    """Step by step, of each rollout."""
+    steps = rl_steps.build_rows(part, FormatConfig())
+    return steps.group_by("trajectory_id", maintain_order=True).agg("advantage")["advantage"].to_list()
+
+
+def test_searching_first_is_encouraged_where_it_brings_a_better_answer_however_many_steps_it_takes(process) -> None:
+    searches = [build_search(f"rotor {number}") for number in range(3)]
+    right = [build_answered(*searches[:num], build_answer(), sample_index=num) for num in (1, 2, 3)]
+    wrong = build_answered(searches[0], build_answer("fuel"), sample_index=4)
+    advantages = list_advantages(process(*right, wrong))
+    assert advantages == [[0.25] * 2, [0.25] * 3, [0.25] * 4, [-0.75] * 2]  # the mean of 1, 1, 1 and 0 is .75
+    at_once = [build_answered(build_answer("999 rpm"), sample_index=number) for number in range(4)]  # 3 of 7 letters differ
+    later = [build_answered(build_search("rotor"), build_answer(), sample_index=number) for number in range(4, 8)]
+    advantages = list_advantages(process(*at_once, *later))
+    below = (4 / 7 - 1) / 2  # .571 and 1.0, above their mean
+    assert advantages == [[pytest.approx(below)]] * 4 + [[pytest.approx(-below)] * 2] * 4
+
+
+def test_a_rollout_that_breaks_down_is_cut_before_its_errors_and_counts_in_the_mean(process) -> None:
     errors = [build_call(tool_error="no such page") for _ in range(3)]
     right = build_answered(build_search("rotor"), *errors, build_answer())
     at_once = build_answered(*errors, build_answer("999 rpm"), sample_index=1)  # nothing of it is left to learn from
     wrong = build_answered(build_answer("fuel"), sample_index=2)
     mean = (1 + 4 / 7 + 0) / 3
     assert list_advantages(process(right, at_once, wrong)) == [[pytest.approx(1 - mean)], [pytest.approx(-mean)]]
-
-
-def test_a_rollout_that_breaks_down_is_cut_before_its_errors_and_never_discouraged(process) -> None:
-    errors = [build_call(tool_error="no such page") for _ in range(3)]
     broken = build_answered(build_turn(), *errors, build_answer("fuel"))
     right = build_answered(build_answer("340 rpm"), sample_index=1)
     part = process(broken, right)

@@ -1,27 +1,22 @@
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 from factories import build_answer, build_question, build_search, build_trajectory, build_turn
 
-from drag_ray import schemas
-from drag_ray.process.config import ProcessConfig
-from drag_ray.process.trajectories import read_records, select_trajectories
-from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.format.tables import ScoredPart
 from drag_ray.types import Trajectory
 
 
 @pytest.fixture
-def process(tmp_path: Path):
+def process(process: Callable[..., ScoredPart]):
+    """Scored turns, and trajectories."""
+
     def process_records(*records: Trajectory, **options: Any) -> tuple[pl.DataFrame, pl.DataFrame]:
-        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), tmp_path / "part.parquet")
-        config = ProcessConfig(**options)
-        frame = select_trajectories(read_records([tmp_path / "part.parquet"]), config.top_k).frame
-        turns = explode_turns(frame, config)
-        return turns, summarise_trajectories(frame, turns)
+        part = process(*records, **options)
+        return part.turns, part.trajectories
 
     return process_records
 
@@ -43,14 +38,16 @@ def test_each_turn_becomes_a_row_with_what_the_model_wrote(process) -> None:
     ]
 
 
-def test_rows_are_in_the_order_of_questions_samples_and_steps_whatever_the_files(process) -> None:
+def test_rows_are_in_the_order_of_questions_samples_and_steps_and_a_failed_search_is_no_effort(process) -> None:
     records = [build_trajectory(build_search("a"), build_search("b"), sample_index=index) for index in (2, 0, 1)]
     turns, trajectories = process(*records, build_trajectory(build_search("c"), question=build_question(id="q0")))
     assert trajectories["trajectory_id"].to_list() == ["q0-0", "q1-0", "q1-1", "q1-2"]
     assert turns["query"].to_list() == ["c", "a", "b", "a", "b", "a", "b"]
+    _, trajectories = process(build_trajectory(build_search("a", error="index is gone", hits=()), build_search("b", 1)))
+    assert trajectories.select("num_searches", "cumulative_effort", "first_success_step").row(0) == (1, 1.0, 2)
 
 
-def test_states_are_equal_exactly_where_the_prefixes_are(process) -> None:
+def test_states_are_equal_exactly_where_the_prefixes_are_and_in_order(process) -> None:
     first, second = (
         build_trajectory(build_search("a"), build_search("b"), build_answer()),
         build_trajectory(build_search("a"), build_search("c"), build_answer(), sample_index=1),
@@ -59,16 +56,13 @@ def test_states_are_equal_exactly_where_the_prefixes_are(process) -> None:
     assert states[0] == states[3]
     assert states[1] == states[4]
     assert len(set(states)) == 4
-
-
-def test_a_state_depends_on_the_order_of_its_messages(process) -> None:
     messages = json.loads(build_trajectory(build_search("a")).messages)
     swapped = json.dumps([messages[1], messages[0], messages[2]])
     turns, _ = process(build_trajectory(build_search("a")), build_trajectory(build_search("a"), sample_index=1, messages=swapped))
     assert turns["state"].n_unique() == 2
 
 
-def test_flags_say_what_was_wrong_with_a_search(process) -> None:
+def test_flags_say_what_was_wrong_with_a_search_within_its_sample(process) -> None:
     searches, _ = process(
         build_trajectory(
             build_search("rotor  speed"),
@@ -80,9 +74,6 @@ def test_flags_say_what_was_wrong_with_a_search(process) -> None:
     assert searches["is_repeated"].to_list() == [False, True, False, False]
     assert searches["is_truncated"].to_list() == [False, False, True, False]
     assert searches["has_error"].to_list() == [False, False, False, True]
-
-
-def test_the_same_query_in_another_sample_is_no_repetition(process) -> None:
     searches, _ = process(build_trajectory(build_search("a")), build_trajectory(build_search("a"), sample_index=1))
     assert not searches["is_repeated"].any()
 
@@ -98,20 +89,12 @@ def test_the_best_search_is_the_earliest_of_the_highest_rank_score(process) -> N
     assert outcome["cumulative_effort"] == pytest.approx(1 - 4 / 12)
 
 
-def test_evidence_below_the_shown_pages_is_not_a_success(process) -> None:
+def test_evidence_below_the_shown_pages_is_a_success_only_where_more_are_scored(process) -> None:
     _, trajectories = process(build_trajectory(build_search("a", 4)))
     assert trajectories.select("valid", "best_step", "cumulative_effort").row(0) == (False, None, 0.0)
-
-
-def test_scoring_with_more_pages_turns_a_deep_hit_into_a_success(process) -> None:
     searches, trajectories = process(build_trajectory(build_search("a", 4)), top_k=5)
     assert searches["rank_score"].to_list() == pytest.approx([0.4])
     assert trajectories["valid"].to_list() == [True]
-
-
-def test_a_search_that_failed_does_not_count_as_effort(process) -> None:
-    _, trajectories = process(build_trajectory(build_search("a", error="index is gone", hits=()), build_search("b", 1)))
-    assert trajectories.select("num_searches", "cumulative_effort", "first_success_step").row(0) == (1, 1.0, 2)
 
 
 def test_a_trajectory_without_searches_or_turns_keeps_its_row(process) -> None:

@@ -1,4 +1,4 @@
-"""GEPA on a scripted model: what it finds, what it costs, and that the same seed finds the same."""
+"""GEPA on a scripted model: what it finds and costs, and that it finds the same with the same seed, or when it goes on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,15 +93,12 @@ def test_the_request_holds_the_instructions_the_worst_first_and_what_is_told_apa
     assert (len(ranks), ranks, number) == (3, sorted(ranks, reverse=True), 0)
 
 
-def test_nothing_is_tried_where_nothing_new_is_written() -> None:
+def test_nothing_is_tried_where_nothing_new_is_written_or_nothing_is_to_be_mended() -> None:
     replies = iter([None, "```\n\n```", f"```\n{OWN}\n```", "```\nAnother.\n```"])
     engine = ScriptedPromptEngine(lambda instructions, question: 3, lambda request, number: next(replies, None))
     _, rows = run(engine)
     assert {instructions for instructions, _ in engine.asked} == {OWN, "Another."}
     assert [row["instructions"] for row in rows] == [OWN, "Another."]
-
-
-def test_a_perfect_minibatch_is_not_reflected_on() -> None:
     engine = ScriptedPromptEngine(lambda instructions, question: 1, add_word)
     found, _ = run(engine)
     assert (engine.requests, found.rollouts <= 100) == ([], True)
@@ -142,12 +139,9 @@ class FailingEngine(ScriptedPromptEngine):
         ]
 
 
-def test_failing_with_the_agents_own_instructions_ends_the_optimisation() -> None:
+def test_failing_rollouts_end_the_optimisation_or_count_against_their_proposal() -> None:
     with pytest.raises(TooManyFailuresError, match=r"3 of 6 rollouts failed.*\n  3 x RolloutError: too hot"):
         run(FailingEngine(2, OWN))
-
-
-def test_proposals_with_which_rollouts_fail_are_worth_less() -> None:
     found, rows = run(FailingEngine(1, "word0"))
     assert (rows[1]["instructions"], rows[1]["minibatch_score"], rows[1]["candidate"]) == (f"{OWN} word0", 0, None)
     assert (found.score, found.failed_rollouts) == (1.0, 3)
@@ -159,3 +153,54 @@ def test_what_has_failed_is_not_kept(tmp_path: Path) -> None:
     again = ScriptedPromptEngine(rank_by_length, add_word)
     run(JournaledEngine(again, tmp_path / "journal.jsonl"))
     assert again.asked[0][0] == f"{OWN} word0"
+
+
+def run_journaled(engine: ScriptedPromptEngine, path: Path) -> tuple[OptimisedPrompt, list]:
+    return optimise(build_sections(), JournaledEngine(engine, path), *build_sets(), 80)
+
+
+class KilledError(BaseException):
+    """What ends a process."""
+
+
+class DyingEngine(ScriptedPromptEngine):
+    """Is killed when it is asked for the `last` time."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(rank_by_length, add_word)
+        self.last = last
+
+    def roll_out(self, instructions: str, questions: Sequence[Question]) -> list[Outcome]:
+        if len(self.asked) == self.last:
+            raise KilledError
+        return super().roll_out(instructions, questions)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 4, 6])
+def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path, last: int) -> None:
+    whole = ScriptedPromptEngine(rank_by_length, add_word)
+    expected = run_journaled(whole, tmp_path / "whole.jsonl")
+    path = tmp_path / "journal.jsonl"
+    first = DyingEngine(last)
+    with pytest.raises(KilledError):
+        run_journaled(first, path)
+    second = ScriptedPromptEngine(rank_by_length, add_word)
+    assert run_journaled(second, path) == expected
+    assert first.asked + second.asked == whole.asked
+    assert first.requests + second.requests == whole.requests
+
+
+def test_a_journal_that_was_cut_short_is_gone_on_with_and_a_finished_one_needs_no_engine(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    expected = run_journaled(ScriptedPromptEngine(rank_by_length, add_word), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    engine = ScriptedPromptEngine(rank_by_length, add_word)
+    assert run_journaled(engine, path) == expected
+    assert len(engine.asked) == 1
+    assert path.read_bytes() == whole
+    engine = ScriptedPromptEngine(rank_by_length, add_word)
+    journaled = JournaledEngine(engine, path)
+    assert optimise(build_sections(), journaled, *build_sets(), 80) == expected
+    assert (engine.asked, engine.requests) == ([], [])
+    assert journaled.num_replayed == expected[0].rollouts

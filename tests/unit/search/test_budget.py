@@ -34,7 +34,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex)
 
 
 @pytest.mark.seconds
-def test_many_patterns_stay_within_the_budget_and_say_that_they_are_cut(index_dir: Path) -> None:
+def test_many_patterns_stay_within_the_budget_are_cut_alike_and_say_so(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     started = time.process_time()
     hits = searcher.search(HOSTILE, 10)
@@ -42,6 +42,12 @@ def test_many_patterns_stay_within_the_budget_and_say_that_they_are_cut(index_di
     assert hits.is_partial
     assert len(hits) == 10
     assert spent_s < 0.4  # 60 ms by estimate; automata over the dictionary take 2 s and more
+    assert Searcher(index_dir).search(HOSTILE, 50) == Searcher(index_dir).search(HOSTILE, 50)
+    batch = Searcher(index_dir).search_batch(["zebra"] * 255 + [HOSTILE], 3)
+    assert [hits.is_partial for hits in batch] == [False] * 255 + [True]
+    hits = Searcher(index_dir).search("081* 08?5", 10)
+    assert not hits.is_partial
+    assert "file4000.pdf" in {hit.file for hit in hits}
 
 
 @pytest.mark.slow
@@ -54,11 +60,6 @@ def test_hostile_queries_over_100_000_pages_stay_within_the_budget(tmp_path: Pat
 
 
 @pytest.mark.seconds
-def test_equal_queries_are_cut_alike(index_dir: Path) -> None:
-    assert Searcher(index_dir).search(HOSTILE, 50) == Searcher(index_dir).search(HOSTILE, 50)
-
-
-@pytest.mark.seconds
 @pytest.mark.parametrize(
     "query", [f"{HOSTILE} zebra", f"zebra AND {' AND '.join(['*a*'] * 30)}", f"0815 NOT ({' OR '.join(['*u*'] * 30)})"]
 )
@@ -66,13 +67,6 @@ def test_the_words_of_a_query_are_searched_whatever_its_patterns_cost(index_dir:
     hits = Searcher(index_dir).search(query, 10_000)
     assert hits.is_partial
     assert ("file4000.pdf", 1) in {(hit.file, hit.page_number) for hit in hits}
-
-
-@pytest.mark.seconds
-def test_what_fits_is_answered_in_full(index_dir: Path) -> None:
-    hits = Searcher(index_dir).search("081* 08?5", 10)
-    assert not hits.is_partial
-    assert "file4000.pdf" in {hit.file for hit in hits}
 
 
 def test_a_bag_of_words_beyond_the_budget_keeps_its_rare_words(tmp_path: Path, write_index: WriteIndex) -> None:
@@ -85,21 +79,10 @@ def test_a_bag_of_words_beyond_the_budget_keeps_its_rare_words(tmp_path: Path, w
 
 
 @pytest.mark.seconds
-def test_batches_say_which_of_their_queries_were_cut(index_dir: Path) -> None:
-    batch = Searcher(index_dir).search_batch(["zebra"] * 255 + [HOSTILE], 3)
-    assert [hits.is_partial for hits in batch] == [False] * 255 + [True]
-
-
-@pytest.mark.seconds
-def test_the_outcome_of_a_search_says_that_it_was_cut(index_dir: Path) -> None:
+def test_the_outcome_of_a_search_and_a_turn_say_that_it_was_cut(index_dir: Path) -> None:
     environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
     assert asyncio.run(environment.search(HOSTILE, ())).is_partial
     assert not asyncio.run(environment.search("zebra", ())).is_partial
-
-
-@pytest.mark.seconds
-def test_a_turn_says_that_its_search_was_cut(index_dir: Path) -> None:
-    environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
     config, task = AgentConfig(query_mode="rewrite", max_iterations=1), RolloutTask(build_question(), 0, "default", 7)
     for query, is_cut in ((HOSTILE, True), ("zebra", False)):
         engine = ScriptedEngine(lambda _, query=query: f"<search>{query}</search>")

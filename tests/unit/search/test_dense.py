@@ -1,4 +1,4 @@
-"""Dense and hybrid search over an index whose vectors are made by hand: a dimension for each of a few words."""
+"""Dense and hybrid search over vectors made by hand, a dimension for each of a few words, and the fusion of rankings."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE, PageVectors, VectorsRecord, write_vectors
+from drag_ray.types import Hit
 
 WORDS = {"rotor": 0, "propeller": 0, "fuel": 1, "petrol": 1, "wing": 2, "page": 3, "says": 3}
 """Words of one meaning share a dimension."""
@@ -57,9 +58,7 @@ def list_files(hits: Sequence[object]) -> list[str]:
     return [hit.file for hit in hits]  # type: ignore[attr-defined]
 
 
-def test_pages_are_found_by_meaning_and_are_those_of_the_index(
-    searcher: Searcher, vectors: PageVectors, embed: Embedding
-) -> None:
+def test_pages_of_the_index_are_found_by_meaning(searcher: Searcher, vectors: PageVectors, embed: Embedding) -> None:
     dense = DenseSearcher(searcher, vectors, embed)
     assert searcher.search("petrol", 5) == []
     hits = dense.search("petrol", 5)
@@ -82,9 +81,7 @@ def test_a_text_is_embedded_once_and_many_at_once(searcher: Searcher, vectors: P
     assert first == DenseSearcher(searcher, vectors, Embedding()).search("fuel", 3)
 
 
-def test_blank_text_finds_nothing_and_no_page_at_all_is_an_error(
-    searcher: Searcher, vectors: PageVectors, embed: Embedding
-) -> None:
+def test_blank_text_finds_nothing_and_top_k_0_is_an_error(searcher: Searcher, vectors: PageVectors, embed: Embedding) -> None:
     dense = DenseSearcher(searcher, vectors, embed)
     assert dense.search(" \n", 3) == []
     for asked in (dense, HybridSearcher(searcher, dense)):
@@ -123,3 +120,27 @@ def test_what_is_added_to_a_question_is_searched_with_it_and_its_weights_left_to
     words = searcher.search_expanded("fuel", "wing^2 spar", 3, 5)
     expected = fuse_rankings([words, dense.search("fuel wing spar", 5)])[:3]
     assert HybridSearcher(searcher, dense, depth=5).search_expanded("fuel", "wing^2 spar", 3, 3) == expected
+
+
+def rank(*names: str) -> list[Hit]:
+    return [Hit(name, 1, place, 100.0 - place) for place, name in enumerate(names, start=1)]
+
+
+def test_a_page_has_the_sum_of_its_reciprocal_ranks() -> None:
+    fused = fuse_rankings([rank("a", "b", "c"), rank("c", "a", "d")])
+    assert [(hit.file, hit.rank) for hit in fused] == [("a", 1), ("c", 2), ("b", 3), ("d", 4)]
+    assert [hit.score for hit in fused] == pytest.approx([1 / 61 + 1 / 62, 1 / 63 + 1 / 61, 1 / 62, 1 / 63])
+
+
+def test_the_constant_says_how_much_first_ranks_stand_out_and_equal_scores_are_in_order_of_the_pages() -> None:
+    rankings = [rank("a", "b", "c"), rank("d", "b", "e")]
+    assert fuse_rankings(rankings, k=60)[0].file == "b"
+    assert [hit.file for hit in fuse_rankings(rankings, k=0)][:2] == ["a", "b"]  # 1 and 1/2 + 1/2: as good
+    first, second = Hit("b", 1, 1, 5.0), Hit("a", 7, 1, 0.1)
+    assert [(hit.file, hit.page_number) for hit in fuse_rankings([[first], [second], [Hit("a", 3, 1, 9.0)]])] == [
+        ("a", 3),
+        ("a", 7),
+        ("b", 1),
+    ]
+    assert [hit.file for hit in fuse_rankings([rank("c", "a", "b"), []])] == ["c", "a", "b"]
+    assert fuse_rankings([]) == fuse_rankings([[], []]) == []

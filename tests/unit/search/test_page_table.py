@@ -27,27 +27,21 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> PageTable:
     return write_table(tmp_path_factory.mktemp("pages") / "pages.arrow", PAGES)
 
 
-def test_rows_are_in_order_of_file_and_page(table: PageTable) -> None:
+def test_rows_are_in_order_of_file_and_page_and_found_by_name(table: PageTable) -> None:
     expected = [(file, number) for file in ("a.pdf", "b.pdf", "c.pdf", "ä.pdf") for number in (1, 3, 7)]
     assert [table.key(row) for row in range(len(table))] == expected
-
-
-def test_a_page_is_found_by_its_name(table: PageTable) -> None:
     for page in PAGES:
         row = table.row(page.file, page.page_number)
         assert row is not None
         assert (table.key(row), table.text(row), table.page(row)) == ((page.file, page.page_number), page.text, page)
+    assert table.row_ranges(["c.pdf", "b.pdf", "b.pdf"]) == [range(3, 9)]
+    assert table.row_ranges(["ä.pdf", "lost.pdf", "a.pdf"]) == [range(3), range(9, 12)]
+    assert table.row_ranges([]) == table.row_ranges(["lost.pdf"]) == []
 
 
 @pytest.mark.parametrize(("file", "number"), [("a.pdf", 0), ("a.pdf", 2), ("a.pdf", 8), ("", 1), ("d.pdf", 1), ("ä.pdf", 99)])
 def test_a_page_that_is_not_there_has_no_row(table: PageTable, file: str, number: int) -> None:
     assert table.row(file, number) is None
-
-
-def test_rows_of_neighbouring_files_are_joined(table: PageTable) -> None:
-    assert table.row_ranges(["c.pdf", "b.pdf", "b.pdf"]) == [range(3, 9)]
-    assert table.row_ranges(["ä.pdf", "lost.pdf", "a.pdf"]) == [range(3), range(9, 12)]
-    assert table.row_ranges([]) == table.row_ranges(["lost.pdf"]) == []
 
 
 @pytest.mark.parametrize("step", [1, -1, 5])
@@ -61,11 +55,14 @@ def test_pages_in_any_order_go_over_the_borders_of_batches(tmp_path: Path, step:
     assert [path.name for path in tmp_path.iterdir() if path.suffix not in (".arrow", ".parquet")] == []
 
 
-def test_a_table_is_the_same_whatever_the_order_of_its_source(tmp_path: Path) -> None:
+def test_a_table_has_64_bit_offsets_and_is_the_same_whatever_the_order_of_its_source(tmp_path: Path) -> None:
     for name, pages in (("a", PAGES), ("b", sorted(PAGES, key=lambda page: (page.file, page.page_number)))):
         (tmp_path / name).mkdir()
         write_table(tmp_path / name / "pages.arrow", pages)
     assert (tmp_path / "a" / "pages.arrow").read_bytes() == (tmp_path / "b" / "pages.arrow").read_bytes()
+    """32-bit offsets of a whole column end at 2 GiB of text."""
+    write_table(tmp_path / "pages.arrow", PAGES)
+    assert map_texts(tmp_path / "pages.arrow").type == pa.large_string()
 
 
 def test_columns_beside_those_of_a_page_are_left_out(tmp_path: Path) -> None:
@@ -75,22 +72,13 @@ def test_columns_beside_those_of_a_page_are_left_out(tmp_path: Path) -> None:
     assert PageTable(tmp_path / "pages.arrow").page(0) == PAGES[0]
 
 
-def test_strings_have_64_bit_offsets(tmp_path: Path) -> None:
-    """32-bit offsets of a whole column end at 2 GiB of text."""
-    write_table(tmp_path / "pages.arrow", PAGES)
-    assert map_texts(tmp_path / "pages.arrow").type == pa.large_string()
-
-
-def test_a_file_of_other_batches_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short_or_of_other_batches_is_refused(tmp_path: Path) -> None:
     write_table(tmp_path / "pages.arrow", PAGES)
     table = pa.ipc.open_file(str(tmp_path / "pages.arrow")).read_all()
     with pa.OSFile(str(tmp_path / "other.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=5)
     with pytest.raises(SearchIndexError, match=r"batches of 8192 rows.*Build the index again"):
         PageTable(tmp_path / "other.arrow")
-
-
-def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pages.arrow"
     write_table(path, PAGES)
     path.write_bytes(path.read_bytes()[:-40])

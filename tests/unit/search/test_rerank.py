@@ -22,7 +22,7 @@ def count_fuel(question: str, texts: Sequence[str]) -> list[float]:
     return [float(text.count("fuel")) for text in texts]
 
 
-def test_the_order_is_that_of_the_score_and_of_the_ranking_where_it_is_even(searcher: Searcher) -> None:
+def test_the_order_is_that_of_the_score_then_of_the_ranking_and_what_was_not_found_is_not_read(searcher: Searcher) -> None:
     ranking = Hits(searcher.search("rotor", 4), is_partial=True)
     assert [hit.file for hit in ranking] == [f"file{number:02}.pdf" for number in (0, 1, 2, 3)]
     ordered = PageRanker(searcher, count_fuel).rerank("rotor", ranking, 3)
@@ -32,6 +32,9 @@ def test_the_order_is_that_of_the_score_and_of_the_ranking_where_it_is_even(sear
         ("file00.pdf", 3, 0.0),
     ]
     assert ordered.is_partial
+    ranker = PageRanker(searcher, count_fuel)
+    assert [hit.file for hit in ranker.rerank("rotor", searcher.search("rotor", 2), 2)] == ["file00.pdf", "file01.pdf"]
+    assert ranker.rerank("rotor", Hits([]), 2) == []
 
 
 def test_of_a_long_page_so_much_is_read_and_of_a_short_one_all(searcher: Searcher) -> None:

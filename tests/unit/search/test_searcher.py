@@ -36,34 +36,26 @@ def files(searcher: Searcher, query: str, top_k: int = 10) -> list[str]:
     return [hit.file for hit in searcher.search(query, top_k)]
 
 
-def test_words_match_in_every_inflection_and_case(index_dir: Path) -> None:
+def test_words_match_in_every_inflection_and_file_names_not_at_all(index_dir: Path) -> None:
     assert set(files(Searcher(index_dir), "ROTORS")) == {"file00.pdf", "file01.pdf", "file02.pdf"}
-
-
-def test_ties_come_in_order_of_file_and_page(index_dir: Path) -> None:
-    searcher = Searcher(index_dir)
-    assert files(searcher, "batteries") == ["file04.pdf", "file05.pdf", "file06.pdf"]
-    assert files(searcher, "batteries", 2) == ["file04.pdf", "file05.pdf"]
-
-
-def test_ranks_count_from_one_and_scores_fall(index_dir: Path) -> None:
-    hits = Searcher(index_dir).search("tail rotor oil", 10)
-    assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-
-
-def test_file_names_are_not_searchable(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     assert files(searcher, "file03") == []
     assert files(searcher, "file:file03.pdf") == []
     assert files(searcher, "row:3") == []
 
 
-def test_and_needs_every_word(index_dir: Path) -> None:
+def test_ranks_count_from_one_scores_fall_and_the_page_of_a_hit_has_its_text(index_dir: Path) -> None:
+    hits = Searcher(index_dir).search("tail rotor oil", 10)
+    assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    searcher = Searcher(index_dir)
+    [hit] = searcher.search("hatch", 1)
+    assert searcher.page(hit) == Page("file03.pdf", 1, 1, TEXTS[3])
+    assert searcher.text(hit) == TEXTS[3]
+
+
+def test_and_needs_every_word_and_the_index_remembers_it(index_dir: Path, tmp_path: Path, write_index: WriteIndex) -> None:
     assert files(Searcher(index_dir, operator="and"), "rotor oil") == ["file01.pdf"]
-
-
-def test_the_index_remembers_its_operator(tmp_path: Path, write_index: WriteIndex) -> None:
     assert files(Searcher(write_index(tmp_path, TEXTS, operator="and")), "rotor oil") == ["file01.pdf"]
 
 
@@ -71,13 +63,6 @@ def test_plain_analyzer_keeps_inflections_and_stop_words(tmp_path: Path, write_i
     searcher = Searcher(write_index(tmp_path, TEXTS, analyzer="plain"))
     assert files(searcher, "rotors") == ["file01.pdf"]
     assert "file00.pdf" in files(searcher, "the")
-
-
-def test_the_page_of_a_hit_has_its_text(index_dir: Path) -> None:
-    searcher = Searcher(index_dir)
-    [hit] = searcher.search("hatch", 1)
-    assert searcher.page(hit) == Page("file03.pdf", 1, 1, TEXTS[3])
-    assert searcher.text(hit) == TEXTS[3]
 
 
 @pytest.mark.parametrize("query", ["", "   ", "???", "the of and", "\x00", "\ud800", "😀", '"(((', "a" * 100_000])
@@ -116,19 +101,11 @@ def test_scores_agree_with_bm25s(tmp_path: Path, write_index: WriteIndex) -> Non
             assert hit.score == pytest.approx(expected * 2.2, rel=1e-4)
 
 
-def test_a_top_k_of_zero_is_refused(index_dir: Path) -> None:
-    with pytest.raises(SearchIndexError, match="at least 1"):
-        Searcher(index_dir).search("rotor", 0)
-
-
-def test_a_word_that_is_said_twice_weighs_twice(index_dir: Path) -> None:
+def test_a_word_that_is_said_twice_weighs_twice_and_the_syntax_of_the_index_can_be_overridden(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     [once] = searcher.search("hatch", 1)
     [twice] = searcher.search("hatch hatch", 1)
     assert twice.score == pytest.approx(2 * once.score)
-
-
-def test_the_syntax_of_the_index_can_be_overridden(index_dir: Path) -> None:
     assert files(Searcher(index_dir), '"tail boom" NOT rotor') == files(Searcher(index_dir), "tail boom not rotor")
     assert files(Searcher(index_dir, syntax="query"), "tail NOT boom") == []
     assert files(Searcher(index_dir, syntax="query"), "rotor NOT boom") == ["file00.pdf", "file01.pdf"]
@@ -157,18 +134,14 @@ def test_a_batch_finds_what_its_searches_find(index_dir: Path) -> None:
         assert searcher.search_batch(batch, 2) == [searcher.search(query, 2) for query in batch]
 
 
-def test_doc_freq_counts_the_pages_of_a_term(index_dir: Path) -> None:
-    searcher = Searcher(index_dir)
-    assert searcher.analyze("The Rotors, oil oil") == ["rotor", "oil", "oil"]
-    assert [searcher.doc_freq(term) for term in ("rotor", "oil", "rotors", "\ud800")] == [3, 2, 0, 0]
-
-
-def test_similar_pages_come_without_the_page_itself(index_dir: Path) -> None:
+def test_similar_pages_come_without_the_page_itself_and_terms_are_counted_by_pages(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     [hit] = searcher.search("hatch", 1)
     assert [similar.file for similar in searcher.more_like_this(hit, 5)] == ["file01.pdf"]  # oil is the term they share
     battery = searcher.search("batteries", 3)[1]
     assert [similar.file for similar in searcher.more_like_this(battery, 5)] == ["file04.pdf", "file06.pdf"]
+    assert searcher.analyze("The Rotors, oil oil") == ["rotor", "oil", "oil"]
+    assert [searcher.doc_freq(term) for term in ("rotor", "oil", "rotors", "\ud800")] == [3, 2, 0, 0]
 
 
 def test_a_page_without_words_is_like_no_other(tmp_path: Path, write_index: WriteIndex) -> None:
@@ -204,6 +177,8 @@ def test_limits_below_one_are_refused(index_dir: Path) -> None:
     [hit] = searcher.search("hatch", 1)
     for ask in (
         lambda: searcher.search("rotor", -1),
+        lambda: searcher.search("rotor", 0),
+        lambda: searcher.search_expanded("rotor", "boom", 2.0, 0),
         lambda: searcher.search_batch(["rotor"], 0),
         lambda: searcher.more_like_this(hit, 0),
         lambda: searcher.snippet(hit, "rotor", 0),

@@ -32,23 +32,16 @@ def rank(vectors: PageVectors, query: tuple[float, float], top_k: int) -> list[t
     return vectors.rank(np.array(query, np.float32), top_k)
 
 
-def test_a_page_is_as_good_as_its_best_window(tmp_path: Path) -> None:
+def test_a_page_is_as_good_as_its_best_window_and_equal_ones_come_in_the_order_of_their_rows(tmp_path: Path) -> None:
     first = {0: [[1.0, 0.0]], 2: [[0.0, 1.0], [0.6, 0.8]]}
     vectors = PageVectors(write(tmp_path / "vectors", first, {5: [[0.8, 0.6], [-1.0, 0.0]]}), INDEX)
     assert rank(vectors, (1.0, 0.0), 10) == [(1.0, 0), (0.8, 5), (0.6, 2)]
     assert rank(vectors, (0.0, 1.0), 2) == [(1.0, 2), (0.6, 5)]
     assert vectors.record.num_windows == 5
-
-
-def test_equal_pages_come_in_the_order_of_their_rows_however_many_are_asked_for(tmp_path: Path) -> None:
     near = [0.6 + 1e-7, 0.8]
     vectors = PageVectors(write(tmp_path / "vectors", {1: [[1.0, 0.0]], 3: [[0.6, 0.8]], 4: [near], 9: [[0.6, 0.8]]}), INDEX)
     assert rank(vectors, (0.6, 0.8), 4) == [(1.0, 3), (1.0, 4), (1.0, 9), (0.6, 1)]
     assert rank(vectors, (0.6, 0.8), 2) == [(1.0, 3), (1.0, 4)]
-
-
-def test_pages_without_text_leave_nothing_to_find(tmp_path: Path) -> None:
-    assert rank(PageVectors(write(tmp_path / "vectors", {}), INDEX), (1.0, 0.0), 3) == []
 
 
 def test_the_ranking_is_that_of_all_inner_products(tmp_path: Path) -> None:
@@ -65,7 +58,7 @@ def test_the_ranking_is_that_of_all_inner_products(tmp_path: Path) -> None:
     assert [score for score, _ in found] == pytest.approx([score for score, _ in expected], abs=2e-5)
 
 
-def test_vectors_replace_those_before_them(tmp_path: Path) -> None:
+def test_vectors_replace_those_before_them_and_pages_without_text_leave_nothing_to_find(tmp_path: Path) -> None:
     vectors_dir = tmp_path / "vectors"
     assert not has_vectors(vectors_dir)
     write(vectors_dir, {0: [[1.0, 0.0]]})
@@ -73,6 +66,7 @@ def test_vectors_replace_those_before_them(tmp_path: Path) -> None:
     assert has_vectors(vectors_dir)
     assert rank(PageVectors(vectors_dir, INDEX), (0.0, 1.0), 3) == [(1.0, 7)]
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["vectors"]
+    assert rank(PageVectors(write(tmp_path / "vectors", {}), INDEX), (1.0, 0.0), 3) == []
 
 
 def test_vectors_of_another_index_or_format_or_none_are_refused(tmp_path: Path) -> None:

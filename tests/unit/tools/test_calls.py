@@ -32,18 +32,14 @@ async def call(caller: ToolCaller, workspace: Workspace, arguments: str = "{}", 
     return await caller.call(arguments, workspace, limits)
 
 
-async def test_a_call_returns_what_the_tool_found(workspace: Workspace) -> None:
+async def test_a_call_returns_what_the_tool_found_cut_and_cleaned(
+    workspace: Workspace,
+) -> None:
     caller = build(lambda arguments, _: Observation(f"Rain in {arguments.city}."))
     outcome = await call(caller, workspace, '{"city": "Wien", "unit": "C"}')
     assert (outcome.text, outcome.error) == ("Rain in Wien.", "")
-
-
-async def test_a_long_observation_is_cut_by_the_rule_that_it_tells(workspace: Workspace) -> None:
     outcome = await call(build(lambda *_: Observation("é" * 50_000_000)), workspace)
     assert outcome.text == "é" * 100 + "\n[cut: the first 100 of 50,000,000 characters]"
-
-
-async def test_what_no_table_can_hold_is_taken_out(workspace: Workspace) -> None:
     assert (await call(build(lambda *_: Observation("a\ud800\0b")), workspace)).text == "ab"
 
 
@@ -74,9 +70,7 @@ def recur(*_: object) -> Observation:
         (lambda *_: Observation(None), "weather failed (TypeError)"),  # type: ignore[arg-type]
     ],
 )
-async def test_an_error_is_what_the_policy_is_told_and_what_is_kept(
-    workspace: Workspace, run: Callable[..., object], error: str
-) -> None:
+async def test_an_error_is_told_to_the_policy_and_kept(workspace: Workspace, run: Callable[..., object], error: str) -> None:
     outcome = await call(build(run), workspace)
     assert (outcome.text, outcome.error) == (f"The call failed: {error}", error)
 

@@ -81,19 +81,13 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> N
         EnlargingModel(str(tmp_path / "broken.onnx"))
 
 
-def test_a_model_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    options = ("--agent.super-resolution.model", str(tmp_path / "nowhere.onnx"))
-    with pytest.raises(ConfigError, match=r"nowhere\.onnx': no such file"):
-        load(RunConfig, [*options]).agent.list_tool_sources()
-
-
-def test_a_model_that_fails_on_an_image_is_an_error_of_the_call(tmp_path: Path) -> None:
+def test_a_model_that_fails_on_an_image_is_an_error_of_the_call_and_another_model_is_another_agent(tmp_path: Path) -> None:
     model = EnlargingModel(write_onnx(tmp_path / "fails.onnx", "Neg", "Sqrt", "Resize"))  # of black alone it makes something
     with pytest.raises(ToolError, match="cannot enlarge this image"):
         model.enlarge(draw_noise(40, 40))
-
-
-def test_another_model_is_another_agent(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "model.onnx", "Resize")
     config = AgentConfig(super_resolution=SuperResolutionConfig(model=path))
     assert config.list_tool_sources() == [Path(path)]
+    options = ("--agent.super-resolution.model", str(tmp_path / "nowhere.onnx"))
+    with pytest.raises(ConfigError, match=r"nowhere\.onnx': no such file"):
+        load(RunConfig, [*options]).agent.list_tool_sources()

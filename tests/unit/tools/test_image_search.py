@@ -9,8 +9,8 @@ import pytest
 from embedding_models import write_clip_model
 from factories import build_page
 from PIL import Image
+from small_index import open_index
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
@@ -22,11 +22,10 @@ from drag_ray.recipes.opensearch_vl import image_search
 from drag_ray.rollout import options as rollout_options
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
-from drag_ray.search.config import ImageEmbeddingConfig, SearchConfig
-from drag_ray.search.index import PAGES_NAME, build_index, read_fingerprint
+from drag_ray.search.config import ImageEmbeddingConfig
+from drag_ray.search.index import PAGES_NAME, read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import IMAGES_DIR_NAME
-from drag_ray.storage import artifacts
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.registry import load_toolset
@@ -46,8 +45,7 @@ def write_pictures(folder: Path, colours: Sequence[str] = COLOURS) -> Path:
     store = ImageStore(folder / DIR_NAME)
     keys = ["", *(store.write(draw(colour)) for colour in colours)]
     pages = [build_page(page_number=number, text=f"page {number}", image=key) for number, key in enumerate(keys, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+    open_index(folder, pages)
     config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
     embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / DIR_NAME)
     embedder.write(folder / "part.npz", range(len(pages)))
@@ -55,17 +53,20 @@ def write_pictures(folder: Path, colours: Sequence[str] = COLOURS) -> Path:
     return folder
 
 
-@pytest.fixture
-def index_dir(tmp_path: Path) -> Path:
-    return write_pictures(tmp_path / "index")
+@pytest.fixture(scope="module")
+def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures") / "index")
+
+
+def open_workspace(index_dir: Path, run_dir: Path) -> Workspace:
+    """The question has the picture of the third page."""
+    stores = ImageStores((run_dir, index_dir / DIR_NAME))
+    return Workspace(Searcher(index_dir / "search_index"), RolloutImages(stores, 6, [stores.write(draw("lime"))]))
 
 
 @pytest.fixture
 def workspace(index_dir: Path, tmp_path: Path) -> Workspace:
-    """The question has the picture of the third page."""
-    stores = ImageStores((tmp_path / "run", index_dir / DIR_NAME))
-    searcher = Searcher(index_dir / "search_index")
-    return Workspace(searcher, RolloutImages(stores, 6, [stores.write(draw("lime"))]))
+    return open_workspace(index_dir, tmp_path / "run")
 
 
 async def call(workspace: Workspace, **arguments: object) -> CallOutcome:
@@ -73,15 +74,12 @@ async def call(workspace: Workspace, **arguments: object) -> CallOutcome:
     return await caller.call(json.dumps(arguments), workspace, CallLimits(60, 1000))
 
 
-async def test_a_picture_finds_the_page_that_looks_like_it(workspace: Workspace) -> None:
+async def test_a_picture_or_words_find_the_pages_that_are_nearest(workspace: Workspace, index_dir: Path) -> None:
     outcome = await call(workspace, image="image_1", pages=1)
     assert (outcome.error, outcome.text) == ("", "Pages with such pictures, the likest first:")
     [shown] = outcome.images
     assert shown.caption == "manual.pdf#3"
     assert shown.key == workspace.find_page("manual.pdf", 3).image
-
-
-async def test_words_find_the_pages_whose_pictures_are_nearest(workspace: Workspace, index_dir: Path) -> None:
     embedder = ImageEmbedder(ImageEmbeddingConfig(model=str(index_dir / "model")))
     [query] = embedder.embed_texts(["rotor speed"])
     products = embedder.embed_images([draw(colour) for colour in COLOURS]) @ query
@@ -123,18 +121,13 @@ async def test_pages_without_any_picture_leave_nothing_to_find(tmp_path: Path) -
     assert (outcome.text, outcome.images, outcome.error) == ("No page has a picture.", (), "")
 
 
-async def test_what_is_wrong_with_the_vectors_is_told_without_paths(workspace: Workspace, index_dir: Path) -> None:
-    model_dir = index_dir / "model"
-    model_dir.rename(index_dir / "gone")
-    outcome = await call(workspace, query="rotor")
-    assert outcome.error == "the pictures of this collection cannot be searched"
-    write_clip_model(model_dir, seed=1)
-    assert (await call(workspace, query="rotor")).error == "the pictures of this collection cannot be searched"
-
-
-async def test_another_model_and_damaged_vectors_are_known_for_what_they_are(index_dir: Path) -> None:
+async def test_what_is_wrong_with_the_vectors_is_told_to_the_policy_without_paths(tmp_path: Path) -> None:
+    index_dir = write_pictures(tmp_path / "index")
+    workspace = open_workspace(index_dir, tmp_path / "run")
     (index_dir / "model").rename(index_dir / "gone")
+    assert (await call(workspace, query="rotor")).error == "the pictures of this collection cannot be searched"
     write_clip_model(index_dir / "model", seed=1)
+    assert (await call(workspace, query="rotor")).error == "the pictures of this collection cannot be searched"
     with pytest.raises(SearchIndexError, match=r"no longer the one that made these vectors.*--image-embedding\.model FOLDER"):
         image_search.open_picture_index(index_dir)
     path = index_dir / IMAGES_DIR_NAME / "vectors.npy"

@@ -1,4 +1,4 @@
-"""Tools on images: what they show of a picture of four colours, and what they refuse."""
+"""Images of a rollout: their names and limits, and what tools show of a picture of four colours, and what they refuse."""
 
 import json
 from pathlib import Path
@@ -11,9 +11,13 @@ from tool_cases import Pages
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.tools.calls import CallLimits, CallOutcome
-from drag_ray.tools.images.rollout_images import MAX_PIXELS, RolloutImages
+from drag_ray.errors import ToolError
+from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
+from drag_ray.tools.function import Arguments
+from drag_ray.tools.images.rollout_images import MAX_PIXELS, MIN_EDGE, RolloutImages
+from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.registry import load_toolset
+from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 
 IMAGE_TOOLS = (*("view_page", "crop", "zoom", "rotate", "perspective_correct", "sharpen", "super_resolution", "select_images"),)
@@ -61,15 +65,12 @@ async def look(workspace: Workspace, tool: str, **arguments: object) -> tuple[Im
     return workspace.images.open_key(image.key), image.caption
 
 
-async def test_a_crop_is_the_part_within_the_box(workspace: Workspace) -> None:
+async def test_a_crop_is_the_part_within_the_box_and_zoom_enlarges_the_surroundings_of_a_place(workspace: Workspace) -> None:
     part, caption = await look(workspace, "crop", image="image_1", box=[500, 0, 1000, 500])
     assert (part.size, list_corners(part)) == ((200, 100), ["green"] * 4)
     assert caption == "crop of image_1 at 500,0,1000,500"
     part, _ = await look(workspace, "crop", image="image_1", box=[999.9, 999.9, 1000, 1000])
     assert part.size == (28, 28)
-
-
-async def test_zoom_enlarges_the_surroundings_of_a_place_and_stays_within_the_image(workspace: Workspace) -> None:
     part, caption = await look(workspace, "zoom", image="image_1", x=0, y=1000, factor=2)
     assert (part.size, list_corners(part)) == ((400, 200), ["blue"] * 4)
     assert caption == "image_1 at 0,500,500,1000, 2 times as large"
@@ -124,14 +125,11 @@ async def test_super_resolution_adds_pixels_as_far_as_they_are_allowed(workspace
     assert refused.error == f"the image would have 3,000 x 2,000 pixels, and {MAX_PIXELS:,} are allowed"
 
 
-async def test_the_picture_of_a_page_is_shown_as_it_is_kept(workspace: Workspace) -> None:
+async def test_the_picture_of_a_page_is_shown_as_it_is_kept_and_images_are_chosen_by_their_names(workspace: Workspace) -> None:
     shown, caption = await look(workspace, "view_page", file="manual.pdf", page=1)
     assert (list_corners(shown), caption) == (["red", "green", "blue", "black"], "manual.pdf#1")
     assert (await call(workspace, "view_page", file="manual.pdf", page=2)).error == "manual.pdf#2 has no picture"
     assert "no page 3" in (await call(workspace, "view_page", file="manual.pdf", page=3)).error
-
-
-async def test_images_are_chosen_by_their_names(workspace: Workspace) -> None:
     workspace.images.add("aa/" + "a" * 32 + ".jpg")
     outcome = await call(workspace, "select_images", images=["image_2", "image_2"])
     assert (outcome.error, outcome.kept_images) == ("", ("image_2",))
@@ -199,3 +197,74 @@ def test_image_tools_need_a_model_that_sees_and_have_schemas() -> None:
     for function in toolset.functions[1:]:
         parameters = function.describe()["function"]["parameters"]
         assert all("description" in field for field in parameters["properties"].values())
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> RolloutImages:
+    """Of a question with one image; tools may return two."""
+    asked = ImageStore(tmp_path / "questions").write(Image.new("RGB", (60, 40), "red"))
+    return RolloutImages(ImageStores((tmp_path / "run", tmp_path / "questions")), 2, [asked])
+
+
+async def draw_image(images: RolloutImages, observation: Observation, *, shows_images: bool = True) -> CallOutcome:
+    tool = Tool("draw", "Draws.", Arguments, lambda *_: observation, shows_images=shows_images)
+    return await ToolCaller(tool).call("{}", Workspace(Pages("text"), images), CallLimits(5, 100))
+
+
+def draw(width: int = 50, height: int = 40) -> ObservedImage:
+    return ObservedImage(Image.new("RGBA", (width, height), "blue"), "a\nblue   square")
+
+
+async def test_images_are_stored_once_and_named_when_they_are_shown(images: RolloutImages, tmp_path: Path) -> None:
+    outcome = await draw_image(images, Observation("Done.", (draw(), draw())))
+    assert images.names == ["image_1"]
+    assert [images.show(image) for image in outcome.images] == ["image_2", "image_3"]
+    assert outcome.images[0].caption == "a blue square"
+    assert images.open("image_3").size == (50, 40)
+    assert len(list((tmp_path / "run").rglob("*.jpg"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("picture", "problem"),
+    [
+        (draw(20_000, 10_000), "the image would have 20,000 x 10,000 pixels, and 4,000,000 are allowed"),
+        (draw(5_000, 20), "one edge is more than 100 times the other"),
+        (draw(0, 20), "the image would have no pixels"),
+        (ObservedImage("../../etc/passwd", "x"), "the picture cannot be read"),
+        (ObservedImage("aa/" + "a" * 32 + ".jpg", "x"), "the picture cannot be read"),
+        (ObservedImage(None, "x"), "draw failed (AttributeError)"),
+    ],
+)
+async def test_what_cannot_be_shown_is_an_error_of_the_call(images: RolloutImages, picture: ObservedImage, problem: str) -> None:
+    outcome = await draw_image(images, Observation("Done.", (picture,)))
+    assert problem in outcome.error
+    assert outcome.images == ()
+
+
+async def test_a_small_image_is_enlarged_and_one_that_a_tool_does_not_announce_is_an_error(images: RolloutImages) -> None:
+    outcome = await draw_image(images, Observation("Done.", (draw(2, 7),)))
+    assert images.open(images.show(outcome.images[0])).size == (MIN_EDGE, 98)
+    assert (await draw_image(images, Observation("Done.", (draw(),)), shows_images=False)).error == "draw failed (TypeError)"
+
+
+async def test_tools_return_no_more_images_than_a_rollout_may_have(images: RolloutImages) -> None:
+    for image in (await draw_image(images, Observation("Done.", (draw(), draw())))).images:
+        images.show(image)
+    refused = await draw_image(images, Observation("Done.", (draw(),)))
+    assert refused.error == "1 more image cannot be shown: of the 2 that tools may return in a rollout, 2 are there"
+
+
+async def test_of_kept_images_those_of_the_question_are_always_part(images: RolloutImages) -> None:
+    for image in (await draw_image(images, Observation("Done.", (draw(), draw(30, 30))))).images:
+        images.show(image)
+    images.keep_only(["image_3"])
+    assert images.dismissed == {1}
+    assert (
+        await draw_image(images, Observation("", kept_images=("image_9",)))
+    ).error == "no image 'image_9': there are image_1 to image_3"
+
+
+@pytest.mark.parametrize("name", ["image_0", "image_2", "image_-1", "", "image_1 ", "../x", "image_" + "9" * 500])
+def test_an_unknown_name_is_no_place(images: RolloutImages, name: str) -> None:
+    with pytest.raises(ToolError, match=r"no image .*: there is image_1"):
+        images.open(name)

@@ -56,7 +56,7 @@ async def test_calls_reach_the_server_and_what_it_refuses_is_an_error(toolset: T
     assert flooded.text.endswith("[cut: the first 1,000 of 5,000,000 characters]")
 
 
-async def test_a_server_sees_no_environment_but_what_is_named(
+async def test_a_server_sees_named_variables_alone(
     toolset: Toolset, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARED_NAME", "shared")
@@ -66,20 +66,15 @@ async def test_a_server_sees_no_environment_but_what_is_named(
     assert (await call(toolset, workspace, "local_tell", name="OTHER_SECRET")).text == "nothing"
 
 
-async def test_a_server_that_ends_costs_the_call_and_is_started_again(toolset: Toolset, workspace: Workspace) -> None:
+async def test_a_server_that_ends_or_hangs_costs_the_call_and_is_started_again(toolset: Toolset, workspace: Workspace) -> None:
     ended = await call(toolset, workspace, "local_die")
     assert "the server 'local' does not answer" in ended.error
     assert (await call(toolset, workspace, "local_add", first=1, second=1)).text == "2"
-
-
-async def test_a_server_that_hangs_costs_the_call(toolset: Toolset, workspace: Workspace) -> None:
     assert (await call(toolset, workspace, "local_hang", timeout_s=0.5)).error == "local_hang did not answer within 0.5 s"
 
 
 @pytest.mark.seconds
-async def test_pictures_of_a_server_are_shown_where_its_options_say_so(
-    toolset: Toolset, workspace: Workspace, tmp_path: Path
-) -> None:
+async def test_pictures_of_a_server_are_shown_on_demand(toolset: Toolset, workspace: Workspace, tmp_path: Path) -> None:
     left_out = await call(toolset, workspace, "local_draw", width=200)
     assert (left_out.text, left_out.images) == ("drawn\n[image, which is not shown]", ())
     assert not toolset.shows_images
@@ -116,16 +111,13 @@ def address() -> Iterator[str]:
     thread.join(10)
 
 
-async def test_a_server_over_http_gets_the_key_of_the_variable(
+async def test_a_server_over_http_gets_the_key_of_the_variable_and_its_answers_have_an_end(
     address: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLS_KEY", KEY)
     remote = McpServerConfig(name="remote", address=address, key_variable="TOOLS_KEY")
     toolset = load_toolset(("search", "remote"), (), (remote,))
     assert (await call(toolset, workspace, "remote_add", first=2, second=3)).text == "5"
-
-
-async def test_an_answer_over_http_has_an_end(address: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLS_KEY", KEY)
     monkeypatch.setattr(mcp_server, "_MAX_BYTES", 1_000_000)
     toolset = load_toolset(("search", "large"), (), (McpServerConfig(name="large", address=address, key_variable="TOOLS_KEY"),))
@@ -148,16 +140,13 @@ def test_a_server_that_cannot_be_reached_is_refused_by_name(options: dict[str, o
         load_toolset(("search", "bad"), (), (server,))
 
 
-def test_a_server_without_the_key_is_told_no_tools(address: str) -> None:
-    with pytest.raises(ConfigError, match="the server 'closed' does not answer"):
-        load_toolset(("search", "closed"), (), (McpServerConfig(name="closed", address=address),))
-
-
-def test_a_server_that_is_not_named_is_not_started() -> None:
+def test_a_server_that_is_not_named_is_not_started_and_one_without_the_key_is_told_no_tools(address: str) -> None:
     server = McpServerConfig(name="bad", command=("no-such-command-here",))
     assert len(load_toolset(("search",), (), (server,)).functions) == 1
     with pytest.raises(ConfigError, match="'grep' is the name of something else"):
         load_toolset(("search",), (), (McpServerConfig(name="grep", command=COMMAND),))
+    with pytest.raises(ConfigError, match="the server 'closed' does not answer"):
+        load_toolset(("search", "closed"), (), (McpServerConfig(name="closed", address=address),))
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,11 @@ async def test_the_model_is_told_what_its_program_printed(
 
 
 @needs_sandbox
-async def test_one_call_knows_nothing_of_another(caller: ToolCaller, workspace: Workspace) -> None:
+async def test_an_agent_that_names_it_has_it_and_one_call_knows_nothing_of_another(
+    caller: ToolCaller, workspace: Workspace
+) -> None:
     assert not (await caller.call('{"code": "x = 1"}', workspace, LIMITS)).error
     assert "NameError" in (await caller.call('{"code": "print(x)"}', workspace, LIMITS)).error
-
-
-@needs_sandbox
-def test_an_agent_that_names_it_has_it() -> None:
     assert set(AgentConfig(**AGENT).load_tools().callers) == {"python_interpreter"}  # type: ignore[arg-type]
 
 
@@ -72,7 +70,7 @@ def test_an_agent_that_names_it_has_it() -> None:
     ],
     ids=["none", "without namespaces", "one that protects nothing", "one that lies"],
 )
-def test_without_a_sandbox_the_agent_is_refused(
+def test_without_sandbox_the_agent_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
 ) -> None:
     if program:

@@ -44,9 +44,13 @@ NEEDY = ("python_interpreter", "web_search")
 """Tools that need something beside this package; their own tests have it."""
 
 
-def test_all_tools_that_ship_can_be_had_together() -> None:
+def test_all_tools_that_ship_can_be_had_together_and_unknown_ones_name_them() -> None:
     names = [function.name for function in load_toolset(tuple(name for name in TOOLS if name not in NEEDY)).functions]
     assert names == ["search_documents", *(name for name in TOOLS if name not in ("search", *NEEDY))]
+    with pytest.raises(ConfigError, match=r"agent\.tools: unknown 'browse'\. Known: search, read_page, grep, layout_parsing"):
+        load_toolset(("search", "browse"))
+    given = ["--agent.protocol", "tools", "--agent.max-iterations", "4", "--agent.tools", "search", "--agent.tools", "grep"]
+    assert load(RunConfig, given).agent.tools == ("search", "grep")
 
 
 def test_a_model_of_the_default_agent_is_shown_what_it_always_was() -> None:
@@ -110,11 +114,6 @@ def test_a_module_that_cannot_be_used_is_refused_by_name(write_module, text: str
         load_toolset(("search", tool), (write_module(text, name),))
 
 
-def test_unknown_tools_name_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"agent\.tools: unknown 'browse'\. Known: search, read_page, grep, layout_parsing"):
-        load_toolset(("search", "browse"))
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -127,11 +126,6 @@ def test_unknown_tools_name_the_known_ones() -> None:
 def test_tools_that_could_not_be_called_are_refused_with_the_options(options: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         AgentConfig(**{"protocol": "tools", "max_iterations": 4, **options})  # type: ignore[arg-type]
-
-
-def test_the_command_line_takes_tools() -> None:
-    given = ["--agent.protocol", "tools", "--agent.max-iterations", "4", "--agent.tools", "search", "--agent.tools", "grep"]
-    assert load(RunConfig, given).agent.tools == ("search", "grep")
 
 
 class _Node(Arguments):

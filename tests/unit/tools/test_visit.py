@@ -1,4 +1,4 @@
-"""Pages of the web: what is read of them, and what is not fetched."""
+"""Pages of the web: what is read of them, what is not fetched, and which addresses are public."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from drag_ray.errors import ConfigError, ToolError
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
 from drag_ray.tools.config import ToolOptions, VisitConfig
 from drag_ray.tools.fetch import FetchLimits, fetch
-from drag_ray.tools.visit import make_tool
+from drag_ray.tools.visit import is_public, make_tool
 from drag_ray.tools.workspace import Workspace
 
 ARTICLE = "".join(f"<p>On day {day} it rained in the whole valley, and the river rose by {day} cm.</p>" for day in range(9))
@@ -184,11 +184,13 @@ def test_redirects_are_looked_at_like_the_first_address(monkeypatch: pytest.Monk
     assert not private.requests
 
 
-def test_a_redirect_within_the_site_is_followed(server: WebServer) -> None:
+def test_a_redirect_within_the_site_is_followed_and_an_address_is_required(server: WebServer) -> None:
     server.replies["/from"] = reply(status="301 Moved", Location="/to#part")
     server.replies["/to"] = reply(b"there", "text/plain")
     fetched = fetch(f"http://127.0.0.1:{server.port}/from", LIMITS, lambda _: None, lambda _: True)
     assert (fetched.data, fetched.url.partition("#")[0]) == (b"there", f"http://127.0.0.1:{server.port}/to")
+    assert issubclass(ConfigError, ValueError)
+    assert make_tool(ToolOptions()).describe()["function"]["parameters"]["required"] == ["url"]
 
 
 def drip(head: bytes, body: bytes):
@@ -254,7 +256,7 @@ async def test_what_is_no_text_is_named(server: WebServer, workspace: Workspace,
     assert f"it is of type {content_type or 'unknown'}" in outcome.error
 
 
-def test_neither_proxies_nor_passwords_of_the_environment_are_used(
+def test_no_proxy_and_no_password_of_the_environment_is_used(
     server: WebServer, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     (tmp_path / ".netrc").write_text("default login me password secret-word\n")
@@ -273,6 +275,24 @@ def test_what_is_no_domain_is_refused_with_the_options(domain: str) -> None:
         VisitConfig(allowed_domains=(domain,))
 
 
-def test_options_are_checked_before_an_engine_starts() -> None:
-    assert issubclass(ConfigError, ValueError)
-    assert make_tool(ToolOptions()).describe()["function"]["parameters"]["required"] == ["url"]
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", "2a00:1450:4001:81b::200e", "::ffff:8.8.8.8"]
+)
+def test_public_addresses_are_reached(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
+        *("169.254.169.254", "169.254.170.2", "100.64.0.1", "100.100.100.200", "192.0.0.192", "192.0.2.1", "198.18.0.1"),
+        *("198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "168.63.129.16"),
+        *("::", "::1", "fe80::1", "fe80::1%eth0", "fec0::1", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "100::1"),
+        *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:a9fe:a9fe", "::127.0.0.1", "::ffff:0:127.0.0.1"),
+        *("64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::7f00:1", "2002:7f00:1::1", "2001:0:7f00:1::", "192.88.99.1"),
+        *("", "localhost", "127.1", "2130706433", "0x7f000001", "[::1]"),
+    ],
+)
+def test_all_others_are_not(address: str) -> None:
+    assert not is_public(address)

@@ -33,14 +33,36 @@ def list_entries(title: str, url: str, snippet: str) -> list[dict[str, Any]]:
     return [{title: name, url: f"https://example.org/{path}", snippet: text, "more": [1]} for name, path, text in named]
 
 
-async def test_searxng_is_asked_as_it_wants(server: WebServer, workspace: Workspace) -> None:
-    server.replies["/search"] = reply(json.dumps({"results": list_entries("title", "url", "content")}).encode())
-    outcome = await search(workspace, address=f"http://127.0.0.1:{server.port}/search?format=json&q={{query}}")
-    assert (outcome.text, outcome.error) == (SHOWN, "")
-    assert server.requests[-1].startswith("GET /search?format=json&q=rain+%26+snow%3F HTTP/1.1")
+SEARXNG = {"path": "/search?format=json&q={query}"}
+BRAVE = {"path": "/web?q={query}", "results_field": "web.results", "snippet_field": "description", "num_results": 1}
+SERPER = {"path": "/serper", "results_field": "organic", "url_field": "link", "snippet_field": "snippet", "query_field": "q"}
 
 
-async def test_brave_is_asked_as_it_wants(server: WebServer, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "entries", "asked"),
+    [
+        (SEARXNG, {"results": list_entries("title", "url", "content")}, ("GET /search?format=json&q=rain+%26+snow%3F HTTP/1.1",)),
+        (
+            BRAVE | {"key_header": "X-Subscription-Token"},
+            {"web": {"results": list_entries("title", "url", "description")}},
+            ("GET /web?q=rain", "X-Subscription-Token: key-of-mine"),
+        ),
+        (
+            SERPER | {"key_header": "X-API-KEY"},
+            {"organic": list_entries("title", "link", "snippet")},
+            ("POST /serper", "X-API-KEY: key-of-mine", '{"q": "rain & snow?"}'),
+        ),
+    ],
+    ids=["SearXNG", "Brave", "Serper"],
+)
+async def test_an_endpoint_is_asked_as_it_wants(
+    server: WebServer,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    entries: dict[str, Any],
+    asked: tuple[str, ...],
+) -> None:
     monkeypatch.setenv("SEARCH_KEY", "key-of-mine")
     server.replies["/web"] = reply(json.dumps({"web": {"results": list_entries("title", "url", "description")}}).encode())
     address = f"http://127.0.0.1:{server.port}/web?q={{query}}"
