@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import ray
 import ray.cloudpickle
+from collecting import build_options
 from engine_process import run_in_process
 from factories import build_question
-from small_index import write_index
 
 import drag_ray
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.engine.config import EngineConfig
@@ -26,12 +25,11 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
-from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
-from drag_ray.types import Page
+from drag_ray.types import Evidence
 
 NUM_QUESTIONS = 6
 _SAMPLE = re.compile(r"^(?P<name>\w+)\{(?P<tags>.*)\} (?P<value>\S+)$")
@@ -56,21 +54,18 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 def collect(run_dir: Path, results: Connection) -> None:
     """Run the collection and send its counts, and what is exported of it. In a process of its own: Ray exports nothing of one
     that was connected to another Ray before, as that of the tests may have been."""
-    pages = [Page("manual.pdf", 7, 9, "rotor"), Page("a.pdf", 1, 1, "spar")]
-    write_index(run_dir / "index", pages, [])
-    questions = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(NUM_QUESTIONS)]
+    evidence = (Evidence("a.pdf", 1),)
+    questions = [build_question(id=f"q{n}", question=f"question {n}?", evidence=evidence) for n in range(NUM_QUESTIONS)]
     with (
         connect(ClusterConfig(num_cpus=2)),
         StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {})) as folder,
     ):
-        options = WorkerOptions(
+        options = build_options(
+            run_dir.parent,
+            ["rotor", "spar"],
             run_dir=folder.path,
-            index_dir=run_dir / "index" / "search_index",
             agent=AgentConfig(query_mode="rewrite", max_iterations=3),
-            engine=EngineConfig(device="cpu"),
-            policies={"": Policy("scripted")},
             concurrent_rollouts=2,
-            flush_s=0,
             build_engine=build_engine,
         )
         plan = build_plan(questions, ("default",), 2, run_seed=0)
