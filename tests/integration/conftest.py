@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from process_environments import READABLE
+from ray_nodes import start_ray
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, require_token
+from drag_ray.cluster.connection import ClusterConfig, connect
 
 if TYPE_CHECKING:
     from vision_engine import VisionEngine
@@ -32,8 +33,17 @@ ENGINES = {
     **dict.fromkeys(("serve_adapters", "serve_routes", "serve_stage"), "engines of endpoints"),
 }
 """Files whose tests start vLLM, by the group that they are in."""
+LONGEST = (
+    *("whole_loop", "serve_stage", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images", "index_stage"),
+    *("collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embedded_model"),
+)
+"""Files that begin before all others, so that none is still under way when a process has nothing left to do."""
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # before PyTorch is imported
 _STATUS = pytest.StashKey[int]()
+
+
+def _name_file(path: str | Path) -> str:
+    return Path(path).stem.removeprefix("test_")
 
 
 class _EnginesTogether(LoadFileScheduling):
@@ -41,12 +51,18 @@ class _EnginesTogether(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return ENGINES.get(Path(file).stem.removeprefix("test_"), file)
+        return ENGINES.get(_name_file(file), file)
 
 
-def pytest_configure() -> None:
-    if missing := [name for name in ENGINES if not (Path(__file__).parent / f"test_{name}.py").exists()]:
-        raise pytest.UsageError(f"{__file__}: ENGINES names files that are not there: {', '.join(missing)}")
+def pytest_configure(config: pytest.Config) -> None:
+    if missing := [name for name in (*ENGINES, *LONGEST) if not (Path(__file__).parent / f"test_{name}.py").exists()]:
+        raise pytest.UsageError(f"{__file__}: names files that are not there: {', '.join(missing)}")
+    config.option.loadscopereorder = False  # by the number of their tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(_name_file(item.path), len(places)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _EnginesTogether:
@@ -70,15 +86,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """A Ray with two CPUs for all tests of this process that are not about one: to start it takes as long as some of them do."""
-    from ray.cluster_utils import Cluster
-
-    ensure_token(may_create=True)
-    with require_token(), pytest.MonkeyPatch.context() as variables:
-        for name, value in READABLE.items():
-            variables.setenv(name, value)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield str(cluster.address)
-    cluster.shutdown()
+    with start_ray(READABLE) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
