@@ -39,6 +39,7 @@ from drag_ray.storage import artifacts
 from drag_ray.types import Question, Trajectory
 
 IMAGE_MARK = "<|image_pad|>"
+Scripts = Sequence[Sequence[str]]
 WORSE = DegradationConfig(share=1, kinds=("blur",))
 
 
@@ -58,18 +59,11 @@ def hash_pixels(pixels: torch.Tensor) -> str:
     return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
 
 
-def roll_out(
-    engine: VisionEngine,
-    run_dir: Path,
-    agent: AgentConfig,
-    question: Question,
-    scripts: Sequence[Sequence[str]],
-    worse_scripts: Sequence[Sequence[str]] = (),
-) -> Rolled:
-    """A rollout for each script, whose replies are those of its turns, over the index of a run; those of an empty one are the
-    model's own, drawn as calls. Then those whose pages are shown with worse pictures, as `WORSE` makes them."""
+def roll_out(engine: VisionEngine, run_dir: Path, agent: AgentConfig, question: Question, *scripts: Scripts) -> Rolled:
+    """A rollout for each of the first scripts, whose replies are those of its turns, over the index of a run; those of an empty
+    one are the model's own, drawn as calls. Then those whose pages are shown with worse pictures, as `WORSE` makes them."""
     check_functions_shown(engine.model, list_shown_functions(agent))
-    return engine.call(_roll_out, engine.model, run_dir, agent, question, scripts, worse_scripts)
+    return engine.call(_roll_out, engine.model, run_dir, agent, question, *scripts)
 
 
 async def _roll_out(
@@ -78,8 +72,8 @@ async def _roll_out(
     run_dir: Path,
     agent: AgentConfig,
     question: Question,
-    scripts: Sequence[Sequence[str]],
-    worse_scripts: Sequence[Sequence[str]],
+    scripts: Scripts,
+    worse_scripts: Scripts = (),
 ) -> Rolled:
     tokenizer = AutoTokenizer.from_pretrained(model)
     index_dir = run_dir / "index"
