@@ -40,7 +40,7 @@ LINES = {
 FILES = 468
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_800
+TEST_LINES = 46_766
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
