@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 from ports import find_port
 
@@ -32,6 +33,12 @@ class Endpoint:
     output: str
     ray_dir: Path
     driver: psutil.Process
+
+    def count_engines(self) -> int:
+        """Replicas that Ray Serve says take requests at this moment."""
+        url, headers = f"{self.dashboard}/api/serve/applications/", {"Authorization": f"Bearer {RAY_TOKEN}"}
+        deployments = httpx.get(url, headers=headers, timeout=30).json()["applications"]["drag_ray"]["deployments"]
+        return sum(replica["state"] == "RUNNING" for replica in deployments["openai"]["replicas"])
 
 
 @contextmanager

@@ -7,10 +7,14 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from drag_ray.cluster.connection import ensure_token, require_token
 
 ROOT = Path(__file__).parents[1]
 RAY = Path(sys.executable).parent / "ray"
@@ -29,6 +33,20 @@ class Ports:
     @property
     def job_server(self) -> str:
         return f"http://127.0.0.1:{self.dashboard}"
+
+
+@contextmanager
+def start_ray(variables: Mapping[str, str]) -> Iterator[str]:
+    """The address of a Ray with two CPUs for drivers of this user; its processes have these variables too."""
+    from ray.cluster_utils import Cluster
+
+    ensure_token(may_create=True)
+    with require_token(), pytest.MonkeyPatch.context() as environment:
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield str(cluster.address)
+    cluster.shutdown()
 
 
 @contextmanager

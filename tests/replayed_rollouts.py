@@ -1,18 +1,15 @@
-"""Rollouts on a Qwen3-VL of two layers with random weights, which draws tokens, in whose place those of calls are put."""
+"""Rollouts on the shared Qwen3-VL (`vision_engine`), which draws tokens, in whose place those of calls are put."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
-from engine_process import run_in_process
-from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoTokenizer
+from vision_engine import SharedEngine, VisionEngine
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -23,12 +20,9 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
+from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.models.chat_template import check_functions_shown
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.tokens import IGNORED_LABEL
-from drag_ray.engine.vllm import VllmEngine
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator
 from drag_ray.finetune.tokenized_rows import RowTokenizer
@@ -45,6 +39,7 @@ from drag_ray.storage import artifacts
 from drag_ray.types import Question, Trajectory
 
 IMAGE_MARK = "<|image_pad|>"
+Scripts = Sequence[Sequence[str]]
 WORSE = DegradationConfig(share=1, kinds=("blur",))
 
 
@@ -57,13 +52,6 @@ class Rolled:
     num_places: dict[str, int]
 
 
-def write_tiny_model(folder: Path, agent: AgentConfig) -> str:
-    """The model, whose template shows the agent's functions."""
-    model = str(write_model(folder, embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256))
-    check_functions_shown(model, list_shown_functions(agent))
-    return model
-
-
 def hash_pixels(pixels: torch.Tensor) -> str:
     """A hash of the bytes of a picture; vLLM hands them on as they are, the trainer around 0 (mean and deviation are .5)."""
     if pixels.dtype is not torch.uint8:
@@ -71,61 +59,50 @@ def hash_pixels(pixels: torch.Tensor) -> str:
     return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
 
 
-def roll_out(
+def roll_out(engine: VisionEngine, run_dir: Path, agent: AgentConfig, question: Question, *scripts: Scripts) -> Rolled:
+    """A rollout for each of the first scripts, whose replies are those of its turns, over the index of a run; those of an empty
+    one are the model's own, drawn as calls. Then those whose pages are shown with worse pictures, as `WORSE` makes them."""
+    check_functions_shown(engine.model, list_shown_functions(agent))
+    return engine.call(_roll_out, engine.model, run_dir, agent, question, *scripts)
+
+
+async def _roll_out(
+    engine: SharedEngine,
     model: str,
     run_dir: Path,
     agent: AgentConfig,
     question: Question,
-    scripts: Sequence[Sequence[str]],
-    worse_scripts: Sequence[Sequence[str]] = (),
+    scripts: Scripts,
+    worse_scripts: Scripts = (),
 ) -> Rolled:
-    """A rollout for each script, whose replies are those of its turns, over the index of a run; those of an empty one are the
-    model's own, drawn as calls. Then those whose pages are shown with worse pictures, as `WORSE` makes them."""
-    return run_in_process(_roll_out, model, run_dir, agent, question, scripts, worse_scripts)
-
-
-def _roll_out(
-    model: str,
-    run_dir: Path,
-    agent: AgentConfig,
-    question: Question,
-    scripts: Sequence[Sequence[str]],
-    worse_scripts: Sequence[Sequence[str]],
-    results: Connection,
-) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model)
     index_dir = run_dir / "index"
     stores = ImageStores((run_dir / "images", index_dir / DIR_NAME))
+    engine.open_image = stores.open
+    searcher = Searcher(index_dir / "search_index")
+    worse = DegradedSearcher(searcher.index_dir, DegradedImages(WORSE, stores))
 
-    async def run() -> Rolled:
-        config = EngineConfig(model=model, dtype="float32", max_model_len=4096, enforce_eager=True, load_format="dummy")
-        engine = VllmEngine(config, ImageSource(stores.open, per_prompt=16))
-        searcher = Searcher(index_dir / "search_index")
-        worse = DegradedSearcher(searcher.index_dir, DegradedImages(WORSE, stores))
+    async def roll_out_as(replies: Sequence[str], number: int) -> Trajectory:
+        pages = searcher if number < len(scripts) else worse
+        environment = SearchEnvironment(pages, agent.top_k, agent.depth)
 
-        async def roll_out_as(replies: Sequence[str], number: int) -> Trajectory:
-            pages = searcher if number < len(scripts) else worse
-            environment = SearchEnvironment(pages, agent.top_k, agent.depth)
+        async def replay(request: Request) -> Generation:
+            drawn = await engine(request)
+            text = replies[sum(message["role"] == "assistant" for message in request.messages)]
+            tokens = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+            return replace(drawn, text=text, completion_token_ids=tokens, completion_logprobs=(), finish_reason="stop")
 
-            async def replay(request: Request) -> Generation:
-                drawn = await engine(request)
-                text = replies[sum(message["role"] == "assistant" for message in request.messages)]
-                tokens = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-                return replace(drawn, text=text, completion_token_ids=tokens, completion_logprobs=(), finish_reason="stop")
+        forced = agent.model_copy(update={"forced_calls": True, "max_tokens": 600})
+        asked, reply = (agent, replay) if replies else (forced, engine)
+        rollouts = Rollouts(asked, Policy(model), reply, environment, "index", pages=pages, images=stores)
+        return await rollouts.run(RolloutTask(question, number, "default", 7))
 
-            forced = agent.model_copy(update={"forced_calls": True, "max_tokens": 600})
-            asked, reply = (agent, replay) if replies else (forced, engine)
-            rollouts = Rollouts(asked, Policy(model), reply, environment, "index", pages=pages, images=stores)
-            return await rollouts.run(RolloutTask(question, number, "default", 7))
-
-        trajectories = [await roll_out_as(replies, number) for number, replies in enumerate([*scripts, *worse_scripts])]
-        keys = {key for trajectory in trajectories for key in list_images(json.loads(trajectory.messages))}
-        inputs: Any = engine._image_inputs
-        processed = {key: inputs.process(key) for key in keys}
-        pixels = {key: hash_pixels(image.features["pixel_values"].data) for key, image in processed.items()}
-        return Rolled(trajectories, pixels, {key: image.place.length for key, image in processed.items()})
-
-    results.send(asyncio.run(run()))
+    trajectories = [await roll_out_as(replies, number) for number, replies in enumerate([*scripts, *worse_scripts])]
+    keys = {key for trajectory in trajectories for key in list_images(json.loads(trajectory.messages))}
+    inputs: Any = engine._image_inputs
+    processed = {key: inputs.process(key) for key in keys}
+    pixels = {key: hash_pixels(image.features["pixel_values"].data) for key, image in processed.items()}
+    return Rolled(trajectories, pixels, {key: image.place.length for key, image in processed.items()})
 
 
 def format_rows(trajectories: Sequence[Trajectory], kind: str, folder: Path) -> list[dict[str, Any]]:

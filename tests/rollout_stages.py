@@ -6,20 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from collecting import build_options
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.storage import artifacts
-from drag_ray.types import Evidence, Page, Question
+from drag_ray.types import Evidence, Question
 
 SETTINGS = RolloutConfig(num_engines=1, workers_per_engine=2, concurrent_rollouts=8, chunk_rollouts=4, flush_s=0)
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
@@ -32,22 +28,17 @@ class Stages:
     folder: Path
     engine: EngineConfig
 
-    def __post_init__(self) -> None:
-        pages = [Page("a.pdf", number, len(WORDS), f"The {word}.") for number, word in enumerate(WORDS, start=1)]
-        artifacts.write_parquet(self.folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-        build_index(self.folder / "pages.parquet", self.folder / "index", SearchConfig())
-
     def roll_out(self, name: str, adapter: str = "", logprobs: bool = True) -> list[str]:
         """The first replies with an adapter, in the order of the questions."""
         engine = self.engine.model_copy(update={"adapter": adapter, "logprobs": logprobs})
-        options = WorkerOptions(
+        options = build_options(
+            self.folder,
+            [f"The {word}." for word in WORDS],
             run_dir=self.folder / name,
-            index_dir=self.folder / "index",
             agent=AgentConfig(max_iterations=1, max_tokens=12),
             engine=engine,
             policies={"": Policy(engine.model, adapter)},
             concurrent_rollouts=SETTINGS.concurrent_rollouts,
-            flush_s=SETTINGS.flush_s,
             max_tries=SETTINGS.max_tries,
         )
         questions = [

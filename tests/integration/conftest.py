@@ -1,7 +1,8 @@
-"""What the integration tests of a session share: two processes, and how these end.
+"""What the integration tests of a session share: processes, a Ray in each, and how they end.
 
-The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile wants
-as much memory and as many threads.
+The tests of a file stay together, and those that start engines are in two groups, each of which stays in one process, so that no
+more than two of them want as much memory at a time. An engine has one thread, which no core is kept for: threads that are bound
+to cores would wait for each other, spinning, wherever something else runs on one of these.
 
 A process ends with what its tests came to. It has had Ray, gRPC, torch, ONNX and Arrow in it by then, and their threads are still
 there when the interpreter takes itself apart; one of them ended a session with a segmentation fault after all tests had passed.
@@ -9,32 +10,59 @@ Nothing that is tested happens after a session, so the process ends without that
 """
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from process_environments import READABLE
+from ray_nodes import start_ray
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-WITH_ENGINE = (
-    *("engine_adapters", "engine_pool", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
-    *("serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
+from drag_ray.cluster.connection import ClusterConfig, connect
+
+if TYPE_CHECKING:
+    from vision_engine import VisionEngine
+
+ENGINES = {
+    **dict.fromkeys(("engine_adapters", "engine_pool", "local_judge", "whole_loop"), "engines of stages"),
+    **dict.fromkeys(("page_images", "rerank_turns_engine", "tool_turns_engine"), "engines of endpoints"),
+    **dict.fromkeys(("serve_adapters", "serve_routes", "serve_stage"), "engines of endpoints"),
+}
+"""Files whose tests start vLLM, by the group that they are in."""
+LONGEST = (
+    *("whole_loop", "serve_stage", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images", "index_stage"),
+    *("collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embedded_model"),
 )
-"""Files whose tests start vLLM."""
+"""Files that begin before all others, so that none is still under way when a process has nothing left to do."""
+os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # before PyTorch is imported
 _STATUS = pytest.StashKey[int]()
 
 
+def _name_file(path: str | Path) -> str:
+    return Path(path).stem.removeprefix("test_")
+
+
 class _EnginesTogether(LoadFileScheduling):
-    """Gives a process whole files, and one of them all that start an engine."""
+    """Gives a process whole files, and all of a group of those that start engines."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "engine" if Path(file).stem.removeprefix("test_") in WITH_ENGINE else file
+        return ENGINES.get(_name_file(file), file)
 
 
-def pytest_configure() -> None:
-    if missing := [name for name in WITH_ENGINE if not (Path(__file__).parent / f"test_{name}.py").exists()]:
-        raise pytest.UsageError(f"{__file__}: WITH_ENGINE names files that are not there: {', '.join(missing)}")
+def pytest_configure(config: pytest.Config) -> None:
+    if missing := [name for name in (*ENGINES, *LONGEST) if not (Path(__file__).parent / f"test_{name}.py").exists()]:
+        raise pytest.UsageError(f"{__file__}: names files that are not there: {', '.join(missing)}")
+    config.option.loadscopereorder = False  # by the number of their tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(_name_file(item.path), len(places)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _EnginesTogether:
@@ -53,3 +81,44 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[_STATUS] = int(exitstatus)
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """A Ray with two CPUs for all tests of this process that are not about one: to start it takes as long as some of them do."""
+    with start_ray(READABLE) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def local_ray(ray_address: str) -> Iterator[None]:
+    """This process is connected to that Ray."""
+    with connect(ClusterConfig(address=ray_address)):
+        yield
+
+
+@pytest.fixture(scope="session")
+def vision_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[VisionEngine]":
+    """An engine with a model that sees, for all tests that look at what it is shown."""
+    from vision_engine import start_vision_engine  # it imports PyTorch, which some of these processes do without
+
+    with start_vision_engine(tmp_path_factory.mktemp("vision") / "model") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def model(vision_engine: "VisionEngine") -> str:
+    """The folder of its model."""
+    return vision_engine.model
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system of as many MiB as the test's module calls `DISK_MIB`."""
+    (mount := tmp_path / "disk").mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.module.DISK_MIB}m", "tmpfs", str(mount)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no file system of its own for this test: {done.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)

@@ -12,15 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import collecting
 import pytest
 import ray
 import ray.cloudpickle
 from factories import build_question
 from ray.cluster_utils import Cluster
 
-from drag_ray import schemas
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, require_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
@@ -31,11 +29,8 @@ from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import create_mark
-from drag_ray.types import Evidence, Page
+from drag_ray.types import Evidence
 
 NUM_SLOTS = 8
 Spans = list[list[tuple[float, float]]]
@@ -66,22 +61,10 @@ class SlowEngine:
 
 
 def build_options(folder: Path, num_awaited: int, first_slower: float = 1.0) -> WorkerOptions:
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-
     def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> SlowEngine:
         return SlowEngine(folder, num_awaited, first_slower)
 
-    return WorkerOptions(
-        run_dir=folder / "run",
-        index_dir=folder / "index",
-        agent=AgentConfig(query_mode="rewrite"),
-        engine=EngineConfig(device="cpu"),
-        policies={"": Policy("scripted")},
-        concurrent_rollouts=NUM_SLOTS,
-        flush_s=1,
-        build_engine=build_engine,
-    )
+    return collecting.build_options(folder, ["rotor"], concurrent_rollouts=NUM_SLOTS, flush_s=1, build_engine=build_engine)
 
 
 def roll_out(folder: Path, num_questions: int, num_awaited: int, first_slower: float = 1.0, **settings: Any) -> Spans:
@@ -107,12 +90,13 @@ def compute_fullness(spans: Spans) -> float:
 
 
 @pytest.fixture
-def local_ray() -> Iterator[None]:
-    with connect(ClusterConfig(num_cpus=4)):
+def joined(ray_address: str) -> Iterator[None]:
+    """For a test alone: others of this file have clusters of their own."""
+    with connect(ClusterConfig(address=ray_address)):
         yield
 
 
-def test_an_engine_that_takes_longer_takes_less(local_ray: None, tmp_path: Path) -> None:
+def test_an_engine_that_takes_longer_takes_less(joined: None, tmp_path: Path) -> None:
     """Three times as long for a reply, with enough claims for both engines to take everything at once."""
     spans = roll_out(tmp_path, num_questions=30, num_awaited=2, first_slower=3.0, num_engines=2, chunk_rollouts=4)
     fewer, more = sorted(len(engine) for engine in spans)
@@ -121,19 +105,20 @@ def test_an_engine_that_takes_longer_takes_less(local_ray: None, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_engines_stay_full_end_together_and_share_a_small_run(local_ray: None, tmp_path: Path) -> None:
-    spans = roll_out(tmp_path / "long", num_questions=120, num_awaited=4, num_engines=4, chunk_rollouts=4)
+def test_engines_stay_full_end_together_and_share_a_small_run(tmp_path: Path) -> None:
+    with connect(ClusterConfig(num_cpus=4)):
+        spans = roll_out(tmp_path / "long", num_questions=120, num_awaited=4, num_engines=4, chunk_rollouts=4)
+        short = roll_out(tmp_path / "short", num_questions=16, num_awaited=4, num_engines=4, chunk_rollouts=4)
     print(f"tail idle {compute_tail_idle(spans):.3f}, full {compute_fullness(spans):.3f}, {[len(engine) for engine in spans]}")
     assert len(spans) == 4
     assert compute_tail_idle(spans) < 0.15
     assert compute_fullness(spans) > 0.6
     # The first one to start takes what it has slots for, and waits for the others.
-    spans = roll_out(tmp_path / "short", num_questions=16, num_awaited=4, num_engines=4, chunk_rollouts=4)
-    print(f"tail idle {compute_tail_idle(spans):.3f}, {[len(engine) for engine in spans]}")
-    assert all(NUM_SLOTS <= len(engine) <= 3 * NUM_SLOTS for engine in spans)
+    print(f"tail idle {compute_tail_idle(short):.3f}, {[len(engine) for engine in short]}")
+    assert all(NUM_SLOTS <= len(engine) <= 3 * NUM_SLOTS for engine in short)
 
 
-def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray: None, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(joined: None, tmp_path: Path) -> None:
     def reply(request: Request) -> str:
         knows = request.seed % 4 == 0 or "This page answers" in request.messages[-1]["content"]
         return f"<search>{'rotor' if knows else 'nothing'} {request.seed % 7}</search>"

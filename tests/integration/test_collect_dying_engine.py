@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from collecting import build_options
 from waiting import wait_until
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.cluster.connection import ClusterConfig, connect
@@ -21,12 +21,9 @@ from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.failures import ENGINE_DIED
 from drag_ray.rollout.folder import PROBLEMS_NAME, RUNNING_DIR_NAME
-from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.storage import artifacts
-from drag_ray.types import Evidence, Page, Question
+from drag_ray.types import Evidence, Question
 
 pytestmark = pytest.mark.slow  # test_collect_faults kills scripted engines
 
@@ -45,18 +42,14 @@ def build_rollout_plan() -> list[RolloutTask]:
 
 def collect(folder: Path) -> None:
     """Collect with the embedded model, in a driver of its own, and leave the counts in a file."""
-    pages = [Page("a.pdf", number, len(WORDS), f"The {word}.") for number, word in enumerate(WORDS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
     engine = EngineConfig(device="cpu", max_model_len=2048, max_num_seqs=16, enforce_eager=True)
-    options = WorkerOptions(
-        run_dir=folder / "run",
-        index_dir=folder / "index",
+    options = build_options(
+        folder,
+        [f"The {word}." for word in WORDS],
         agent=AgentConfig(query_mode="rewrite", max_iterations=2, max_tokens=24),
         engine=engine,
         policies={"": Policy(engine.model)},
         concurrent_rollouts=SETTINGS.concurrent_rollouts,
-        flush_s=SETTINGS.flush_s,
         max_tries=SETTINGS.max_tries,
     )
     with connect(ClusterConfig(num_cpus=2)):

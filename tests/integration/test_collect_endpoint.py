@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
 from embedding_models import write_embedding_model, write_page_vectors
+from ray_nodes import start_ray
 from small_index import finish_index
 
 from drag_ray.agent.protocols.registry import get_protocol
@@ -64,15 +66,25 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(stage: str, run_dir: Path, served: ChatServer, *options: str) -> subprocess.CompletedProcess[str]:
+Start = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    """Runs a stage, as a job on a Ray whose processes have the key, with an endpoint as its engine."""
+    with start_ray({"TEACHER_KEY": KEY}) as address:
+        yield partial(_start, address)
+
+
+def _start(ray_address: str, stage: str, run_dir: Path, served: ChatServer, *options: str) -> subprocess.CompletedProcess[str]:
     engine = ("--engine.backend", "openai", "--engine.model", "teacher", "--engine.endpoint.address", served.address)
-    common = ("--engine.endpoint.key-variable", "TEACHER_KEY", "--agent.max-iterations", "1", "--cluster.num-cpus", "2")
+    common = ("--engine.endpoint.key-variable", "TEACHER_KEY", "--agent.max-iterations", "1", "--cluster.address", ray_address)
     command = [sys.executable, f"jobs/{stage}.py", "--run-dir", str(run_dir), *engine, *common, *options]
     environment = {**os.environ, "TEACHER_KEY": KEY}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_a_spent_budget_keeps_what_is_finished_and_a_larger_one_goes_on(run_dir: Path, served: ChatServer) -> None:
+def test_a_spent_budget_keeps_what_is_finished_and_a_larger_one_goes_on(start: Start, run_dir: Path, served: ChatServer) -> None:
     limits = ("--engine.endpoint.max-requests", "2", *PRICES)
     stopped = start("collect", run_dir, served, *limits, "--engine.endpoint.budget", "0.5")
     assert stopped.returncode == 1, stopped.stderr[-3000:]
@@ -95,7 +107,7 @@ def test_a_spent_budget_keeps_what_is_finished_and_a_larger_one_goes_on(run_dir:
     assert not [path for path in run_dir.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
-def test_a_model_behind_an_endpoint_calls_the_tools_of_a_local_one(run_dir: Path, tmp_path: Path) -> None:
+def test_a_model_behind_an_endpoint_calls_the_tools_of_a_local_one(start: Start, run_dir: Path, tmp_path: Path) -> None:
     shutil.copytree(run_dir / "index", tmp_path / "index")
     replies = [
         render_call("search_documents", {"query": "plane"}),
@@ -123,7 +135,9 @@ def test_a_model_behind_an_endpoint_calls_the_tools_of_a_local_one(run_dir: Path
     assert not any("tools" in body for body in served.asked)
 
 
-def test_other_models_are_compared_at_their_own_prices_and_judged_by_another(run_dir: Path, served: ChatServer) -> None:
+def test_other_models_are_compared_at_their_own_prices_and_judged_by_another(
+    start: Start, run_dir: Path, served: ChatServer
+) -> None:
     larger, judge = (
         {"backend": "openai", "model": name, "endpoint": {"address": served.address, "prompt_price": price}}
         for name, price in (("larger", 2000), ("judge", 500))
@@ -150,7 +164,7 @@ def test_other_models_are_compared_at_their_own_prices_and_judged_by_another(run
 
 
 @pytest.mark.slow
-def test_what_a_model_adds_is_searched_by_words_and_by_vectors_too(tmp_path: Path, served: ChatServer) -> None:
+def test_what_a_model_adds_is_searched_by_words_and_by_vectors_too(start: Start, tmp_path: Path, served: ChatServer) -> None:
     pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane.") for number, word in enumerate(WORDS, start=1)]
     finish_index(tmp_path, pages, [Question("q2", "What is part 2?", (Evidence("a.pdf", 2),), split="test")])
     searcher = Searcher(tmp_path / "index" / "search_index")

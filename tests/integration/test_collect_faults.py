@@ -19,18 +19,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import collecting
 import pyarrow.parquet as pq
 import pytest
 import ray
+from collecting import read_problems
 from ray.cluster_utils import Cluster
 from waiting import wait_until
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
@@ -39,14 +41,12 @@ from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDied
 from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig, ToolHostConfig
 from drag_ray.rollout.failures import ENGINE_DIED
-from drag_ray.rollout.folder import CORRUPT_DIR_NAME, PROBLEMS_NAME, RUNNING_DIR_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.folder import CORRUPT_DIR_NAME, RUNNING_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.storage import artifacts
-from drag_ray.types import Evidence, Page, Question
+from drag_ray.types import Evidence, Question
 
+DISK_MIB = 1
 SETTINGS = RolloutConfig(num_engines=2, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)
 WORDS = ("rotor", "spar", "valve", "pump", "flap")
 Fault = Callable[[Request], None]
@@ -60,11 +60,7 @@ def build_rollout_plan() -> list[RolloutTask]:
 
 
 def build_options(folder: Path, fault: Fault | None = None, delay_s: float = 0.05) -> WorkerOptions:
-    """Options of a run in `folder / "run"` on a small index; the engine searches twice for words that its seed chooses."""
-    if not (folder / "index").exists():
-        pages = [Page("a.pdf", number, len(WORDS), f"{word} {WORDS[0]}") for number, word in enumerate(WORDS, start=1)]
-        artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-        build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    """Options of a run whose engine searches twice for words that its seed chooses."""
     words = WORDS  # what is pickled must not refer to this module, which the workers cannot import
 
     def reply(request: Request) -> str:
@@ -72,14 +68,10 @@ def build_options(folder: Path, fault: Fault | None = None, delay_s: float = 0.0
             fault(request)
         return f"<search>{words[request.seed % len(words)]}</search>"
 
-    return WorkerOptions(
-        run_dir=folder / "run",
-        index_dir=folder / "index",
+    return collecting.build_options(
+        folder,
+        [f"{word} {WORDS[0]}" for word in WORDS],
         agent=AgentConfig(query_mode="rewrite", max_iterations=2),
-        engine=EngineConfig(device="cpu"),
-        policies={"": Policy("scripted")},
-        concurrent_rollouts=SETTINGS.concurrent_rollouts,
-        flush_s=SETTINGS.flush_s,
         max_tries=SETTINGS.max_tries,
         build_engine=lambda config, images, adapters: ScriptedEngine(reply, delay_s),
     )
@@ -102,10 +94,6 @@ def collect(options: WorkerOptions, settings: RolloutConfig = SETTINGS) -> dict[
 
 def read_rows(folder: Path) -> list[dict]:
     return journal.read_trajectories(folder / "run").to_pylist()
-
-
-def read_problems(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "run" / PROBLEMS_NAME).read_text().splitlines()]
 
 
 def read_started(folder: Path) -> dict[str, str]:
@@ -140,7 +128,7 @@ def expected(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[
     folder = tmp_path_factory.mktemp("undisturbed")
     counts = collect(build_options(folder))
     assert (counts["finished"], counts["unfinished"]) == (24, 0)
-    assert read_problems(folder) == []
+    assert read_problems(folder / "run") == []
     return summarise(read_rows(folder))
 
 
@@ -150,7 +138,7 @@ def test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost(
     counts = collect(build_options(tmp_path, kill_once(tmp_path / "killed")))
     assert (tmp_path / "killed").exists()
     check_whole(tmp_path, expected, counts)
-    problems = read_problems(tmp_path)
+    problems = read_problems(tmp_path / "run")
     assert 1 <= len(problems) <= SETTINGS.concurrent_rollouts
     assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
     again = [read_started(tmp_path)[problem["place"].removeprefix("rollout ")] for problem in problems]
@@ -177,7 +165,7 @@ def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(loca
     options = dataclasses.replace(options, agent=agent, build_engine=lambda config, images, adapters: ScriptedEngine(reply, 0.05))
     settings = SETTINGS.model_copy(update={"tool_hosts": (ToolHostConfig(tool="name_process"),)})
     counts = collect(options, settings)
-    assert (counts["finished"], counts["unfinished"], read_problems(tmp_path)) == (24, 0, [])
+    assert (counts["finished"], counts["unfinished"], read_problems(tmp_path / "run")) == (24, 0, [])
     rows = read_rows(tmp_path)
     failed = [call for row in rows if (call := row["turns"][1])["tool_error"]]
     assert {call["tool_error"] for call in failed} == {"name_process failed: its process has ended"}
@@ -213,7 +201,7 @@ def test_a_question_that_kills_every_engine_is_set_aside(expected: dict[str, lis
     rows = read_rows(tmp_path)
     assert summarise(rows) == {name: turns for name, turns in expected.items() if not name.startswith("q3/")}
     assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (21, 3, 0)
-    set_aside = [problem for problem in read_problems(tmp_path) if "set aside" in problem["reason"]]
+    set_aside = [problem for problem in read_problems(tmp_path / "run") if "set aside" in problem["reason"]]
     assert [(problem["place"], problem["tries"]) for problem in set_aside] == [
         (f"rollout q3/default/{sample}", 3) for sample in range(3)
     ]
@@ -231,7 +219,7 @@ def test_a_poisonous_question_is_set_aside_until_more_tries_are_allowed(expected
     more = build_options(tmp_path)
     object.__setattr__(more, "max_tries", 4)
     check_whole(tmp_path, expected, collect(more))
-    assert {problem["reason"] for problem in read_problems(tmp_path)} == {"RolloutError: poison; finished in a later try"}
+    assert {problem["reason"] for problem in read_problems(tmp_path / "run")} == {"RolloutError: poison; finished in a later try"}
 
 
 def test_a_run_that_goes_wrong_stops_and_goes_on_when_the_cause_is_mended(expected: dict[str, list], tmp_path: Path) -> None:
@@ -247,7 +235,7 @@ def test_a_run_that_goes_wrong_stops_and_goes_on_when_the_cause_is_mended(expect
     assert sum(map(int, counted)) >= 9
     kept = read_started(tmp_path)
     assert len(kept) >= 9
-    assert any("cause A; set aside" in problem["reason"] for problem in read_problems(tmp_path))
+    assert any("cause A; set aside" in problem["reason"] for problem in read_problems(tmp_path / "run"))
     check_whole(tmp_path, expected, collect(build_options(tmp_path)))
     assert kept.items() <= read_started(tmp_path).items()
 
@@ -281,20 +269,8 @@ def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
         newest.write_bytes(data)
         assert pq.read_metadata(newest).num_rows  # the footer does not show it
     check_whole(tmp_path, expected, collect(options))
-    [problem] = read_problems(tmp_path)
+    [problem] = read_problems(tmp_path / "run")
     assert problem["place"] == f"{CORRUPT_DIR_NAME}/{newest.name}"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no file system of its own for this test: {done.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
 def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(expected: dict[str, list], small_disk: Path) -> None:
@@ -375,7 +351,7 @@ def test_a_node_that_is_lost_takes_nothing_with_it(expected: dict[str, list], tm
     assert child.wait(timeout=150) == 0
     counts = json.loads((tmp_path / "counts.json").read_text())
     check_whole(tmp_path, expected, counts)
-    problems = read_problems(tmp_path)
+    problems = read_problems(tmp_path / "run")
     assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
 
 
@@ -421,56 +397,50 @@ def keep_an_error(folder: Path) -> None:
         wait_until(lambda: ray.available_resources().get("CPU") == 2)
 
 
-def lose_a_node(folder: Path) -> None:
-    """Collect on two nodes of which one is removed when some rollouts are finished."""
+def collect_on_two_nodes(folder: Path, delay_s: float, disturb: Callable[[Cluster, Any], object]) -> tuple[Cluster, Any]:
+    """Collect, and disturb one of the nodes when some rollouts are finished; the cluster and that node."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+    node, _ = (cluster.add_node(num_cpus=2) for _ in range(2))
     ray.init(address=cluster.address)
 
     def note_node(request: Request) -> None:
-        (folder / f"node-{ray.get_runtime_context().get_node_id()}").touch()
+        (folder / f"node-{ray.get_runtime_context().get_node_id()}").write_text(str(time.time()))
 
-    def remove_a_node() -> None:
+    def wait_and_disturb() -> None:
         wait_until(lambda: len(list(folder.glob("run/trajectories/*.parquet"))) >= 3 and len(list(folder.glob("node-*"))) == 2)
-        cluster.remove_node(nodes[0], allow_graceful=False)
+        disturb(cluster, node)
 
-    removing = threading.Thread(target=remove_a_node)
-    removing.start()
-    counts = collect(build_options(folder, note_node, delay_s=0.7))
-    removing.join()
-    assert not nodes[0].any_processes_alive()
+    disturbing = threading.Thread(target=wait_and_disturb)
+    disturbing.start()
+    counts = collect(build_options(folder, note_node, delay_s))
+    disturbing.join()
     (folder / "counts.json").write_text(json.dumps(counts))
+    return cluster, node
+
+
+def lose_a_node(folder: Path) -> None:
+    """Collect on two nodes of which one is removed."""
+    cluster, node = collect_on_two_nodes(folder, 0.7, lambda cluster, node: cluster.remove_node(node, allow_graceful=False))
+    assert not node.any_processes_alive()
     ray.shutdown()
     cluster.shutdown()
 
 
 def cut_off_a_node(folder: Path) -> None:
-    """Collect on two nodes, of which one answers Ray no more when some rollouts are finished, while its engine writes on."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
-    ray.init(address=cluster.address)
-    raylet = nodes[0].all_processes["raylet"][0].process
+    """Collect on two nodes, of which one answers Ray no more, while its engine writes on."""
     cut = dict[str, float | str]()
 
-    def note_node(request: Request) -> None:
-        (folder / f"node-{ray.get_runtime_context().get_node_id()}").write_text(str(time.time()))
-
-    def cut_off_one() -> None:
-        wait_until(lambda: len(list(folder.glob("run/trajectories/*.parquet"))) >= 3 and len(list(folder.glob("node-*"))) == 2)
+    def cut_off(cluster: Cluster, node: Any) -> None:
         cut["at"] = time.time()
-        os.kill(raylet.pid, signal.SIGSTOP)
-        wait_until(lambda: not all(node["Alive"] for node in ray.nodes()))
+        os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGSTOP)
+        wait_until(lambda: not all(one["Alive"] for one in ray.nodes()))
         cut["noticed_at"] = time.time()
-        cut["node"] = next(node["NodeID"] for node in ray.nodes() if not node["Alive"])
+        cut["node"] = next(one["NodeID"] for one in ray.nodes() if not one["Alive"])
 
-    cutting = threading.Thread(target=cut_off_one)
-    cutting.start()
-    counts = collect(build_options(folder, note_node, delay_s=3))
-    cutting.join()
+    cluster, node = collect_on_two_nodes(folder, 3, cut_off)
     (folder / "cut.json").write_text(json.dumps(cut | {"wrote_last_at": float((folder / f"node-{cut['node']}").read_text())}))
-    (folder / "counts.json").write_text(json.dumps(counts))
     ray.shutdown()
-    os.kill(raylet.pid, signal.SIGCONT)
+    os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGCONT)
     cluster.shutdown()
 
 

@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import collecting
 import pytest
 import ray
 from factories import build_question
 from ray.cluster_utils import Cluster
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, require_token
 from drag_ray.cluster.nodes import NodeResources, list_nodes
 from drag_ray.engine.config import EngineConfig
@@ -23,10 +22,6 @@ from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.storage import artifacts
-from drag_ray.types import Page
 
 
 @pytest.fixture
@@ -46,8 +41,6 @@ def unlike_nodes() -> Iterator[None]:
 
 def build_options(folder: Path, engine: EngineConfig, num_awaited: int) -> WorkerOptions:
     """Engines that note where they are, and reply when so many of them have."""
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
 
     def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> GenerateFn:
         place = {"node": ray.get_runtime_context().get_node_id(), "gpus": ray.get_gpu_ids()}
@@ -60,16 +53,8 @@ def build_options(folder: Path, engine: EngineConfig, num_awaited: int) -> Worke
 
         return generate
 
-    return WorkerOptions(
-        run_dir=folder / "run",
-        index_dir=folder / "index",
-        agent=AgentConfig(query_mode="rewrite", max_iterations=1),
-        engine=engine,
-        policies={"": Policy("scripted")},
-        concurrent_rollouts=4,
-        flush_s=0,
-        build_engine=build_engine,
-    )
+    agent = AgentConfig(query_mode="rewrite", max_iterations=1)
+    return collecting.build_options(folder, ["rotor"], agent=agent, engine=engine, build_engine=build_engine)
 
 
 @pytest.mark.slow

@@ -7,10 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 from adapters import make_adapter
-from process_environments import READABLE, list_reporting
+from process_environments import list_reporting
 from rollout_stages import Stages, find_engines
 
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.cluster.nodes import free_gpus
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.engine_pool import keep_engines
@@ -19,13 +18,10 @@ ENGINE = EngineConfig(device="cpu", dtype="float32", max_model_len=1024, max_num
 
 
 @pytest.fixture
-def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stages]:
-    for name, value in READABLE.items():
-        monkeypatch.setenv(name, value)
-    with connect(ClusterConfig(num_cpus=2)):
-        with keep_engines():
-            yield Stages(tmp_path, ENGINE)
-        assert not find_engines()
+def stages(local_ray: None, tmp_path: Path) -> Iterator[Stages]:
+    with keep_engines():
+        yield Stages(tmp_path, ENGINE)
+    assert not find_engines()
 
 
 @pytest.fixture

@@ -56,9 +56,9 @@ def read_rows(run_dir: Path, name: str, side: str) -> list[str]:
     return sorted(map(str, pq.read_table(run_dir / "format" / name / f"{side}.parquet").to_pylist()))
 
 
-def test_parts_on_ray_give_what_one_process_gives(trajectories_dir: Path, tmp_path: Path) -> None:
+def test_parts_on_ray_give_what_one_process_gives(ray_address: str, trajectories_dir: Path, tmp_path: Path) -> None:
     whole = run_both(tmp_path / "whole", trajectories_dir)
-    with connect(ClusterConfig(num_cpus=2)):
+    with connect(ClusterConfig(address=ray_address)):
         dealt = run_both(tmp_path / "dealt", trajectories_dir, part_mib=1)
         with pytest.raises(DataError, match=r"process.top_k is 99.*depth of 10"):
             run_both(tmp_path / "refused", trajectories_dir, part_mib=1, top_k=99)

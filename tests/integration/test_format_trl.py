@@ -47,8 +47,8 @@ ARGUMENTS: dict[str, Any] = {
     "report_to": "none",
     "save_strategy": "no",
     "disable_tqdm": True,
-    "max_length": 512,
 }
+CUT = {**ARGUMENTS, "max_length": 512}
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,11 @@ def load_rows(folder: Path, suffix: str, cache_dir: Path) -> Dataset:
     return load_dataset(builder, data_files=str(folder / f"train.{suffix}"), split="train", cache_dir=str(cache_dir))
 
 
+def build_sft_trainer(rows: Dataset, tokenizer: Any, folder: Path) -> SFTTrainer:
+    arguments, model = SFTConfig(output_dir=str(folder), **CUT), build_model(LlamaForCausalLM, tokenizer)
+    return SFTTrainer(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer)
+
+
 def check_one_step(trainer: Any) -> None:
     loss = trainer.train().training_loss
     assert math.isfinite(loss)
@@ -110,23 +115,12 @@ def test_datasets_reads_the_same_rows_from_both_files(formatted: Path, name: str
 
 @pytest.mark.parametrize("name", ["sft_query", "sft_context", "sft_trajectory", "rejection"])
 def test_sft_trainer_takes_a_step(formatted: Path, tokenizer: Any, tmp_path: Path, name: str) -> None:
-    trainer = SFTTrainer(
-        model=build_model(LlamaForCausalLM, tokenizer),
-        args=SFTConfig(output_dir=str(tmp_path), **ARGUMENTS),
-        train_dataset=load_rows(formatted / name, "parquet", tmp_path),
-        processing_class=tokenizer,
-    )
-    check_one_step(trainer)
+    check_one_step(build_sft_trainer(load_rows(formatted / name, "parquet", tmp_path), tokenizer, tmp_path))
 
 
 def test_sft_trainer_puts_the_loss_on_the_completion_alone(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
     rows = load_rows(formatted / "sft_query", "jsonl", tmp_path)
-    trainer = SFTTrainer(
-        model=build_model(LlamaForCausalLM, tokenizer),
-        args=SFTConfig(output_dir=str(tmp_path), **ARGUMENTS),
-        train_dataset=rows.select([0]),
-        processing_class=tokenizer,
-    )
+    trainer = build_sft_trainer(rows.select([0]), tokenizer, tmp_path)
     batch = next(iter(trainer.get_train_dataloader()))
     trained = batch["labels"][batch["labels"] != -100]
     assert tokenizer.decode(trained, skip_special_tokens=True).strip() == rows[0]["completion"][0]["content"]
@@ -135,7 +129,7 @@ def test_sft_trainer_puts_the_loss_on_the_completion_alone(formatted: Path, toke
 def test_dpo_trainer_takes_a_step_from_an_undecided_start(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
     trainer = DPOTrainer(
         model=build_model(LlamaForCausalLM, tokenizer),
-        args=DPOConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        args=DPOConfig(output_dir=str(tmp_path), **CUT),
         train_dataset=load_rows(formatted / "dpo", "parquet", tmp_path),
         processing_class=tokenizer,
         peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]),
@@ -147,7 +141,7 @@ def test_dpo_trainer_takes_a_step_from_an_undecided_start(formatted: Path, token
 def test_reward_trainer_takes_a_step_on_preference_pairs(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
     trainer = RewardTrainer(
         model=build_model(LlamaForSequenceClassification, tokenizer, num_labels=1),
-        args=RewardConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        args=RewardConfig(output_dir=str(tmp_path), **CUT),
         train_dataset=load_rows(formatted / "dpo", "parquet", tmp_path),
         processing_class=tokenizer,
     )
@@ -170,7 +164,7 @@ def test_grpo_trainer_samples_from_the_recorded_prompts_and_passes_the_rewards_o
             output_dir=str(tmp_path),
             num_generations=2,
             max_completion_length=4,
-            **{name: value for name, value in ARGUMENTS.items() if name != "max_length"},
+            **ARGUMENTS,
         ),
         reward_funcs=score,
         train_dataset=rows,
@@ -192,7 +186,7 @@ def test_a_classifier_of_one_label_learns_the_scores_of_queries(formatted: Path,
     model = build_model(LlamaForSequenceClassification, tokenizer, num_labels=1, problem_type="regression")
     trainer = Trainer(
         model=model,
-        args=TrainingArguments(str(tmp_path), **{name: value for name, value in ARGUMENTS.items() if name != "max_length"}),
+        args=TrainingArguments(str(tmp_path), **ARGUMENTS),
         train_dataset=rows.map(encode, remove_columns=rows.column_names),
         data_collator=DataCollatorWithPadding(tokenizer),
     )

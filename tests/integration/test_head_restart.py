@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 import ray
+from waiting import wait_until
 
 from drag_ray.cluster.connection import ensure_token
 from drag_ray.rollout import journal
@@ -53,15 +54,6 @@ class Node:
 
 
 @pytest.fixture
-def ports() -> tuple[int, int]:
-    """Two that nobody listens at."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
-@pytest.fixture
 def own_dir() -> Iterator[Path]:
     """For Ray's sockets, whose paths must be short."""
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
@@ -87,15 +79,18 @@ class Cluster(NamedTuple):
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, own_dir: Path, ports: tuple[int, int]) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, own_dir: Path) -> Iterator[Cluster]:
     ensure_token(may_create=True)
     kept = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
     (tmp_path / "gcs").mkdir()
-    head_options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={own_dir / 'head'}"]
+    from ports import find_port  # this file is a script as well, which does not see that one
+
+    port = find_port()
+    head_options = [f"--port={port}", f"--ray-client-server-port={find_port()}", f"--temp-dir={own_dir / 'head'}"]
     head = Node("--head", "--num-cpus=0", "--include-dashboard=false", *head_options, environment=kept)
     try:
-        wait_for(ports[0])
-        address, worker_dir = f"127.0.0.1:{ports[0]}", own_dir / "worker"
+        wait_for(port)
+        address, worker_dir = f"127.0.0.1:{port}", own_dir / "worker"
         worker = Node(f"--address={address}", "--num-cpus=2", f"--temp-dir={worker_dir}", environment={})
         try:
             yield Cluster(head, address, worker_dir, own_dir / "head")
@@ -110,11 +105,7 @@ def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(tmp_pat
     command = [sys.executable, __file__, str(tmp_path), cluster.address, str(cluster.worker_dir)]
     driver = subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"})
     try:
-        deadline = time.monotonic() + 180
-        while len(list(tmp_path.glob("run/trajectories/*.parquet"))) < 3:
-            assert driver.poll() is None
-            assert time.monotonic() < deadline, "no rollout has finished"
-            time.sleep(0.05)
+        wait_until(lambda: driver.poll() is not None or len(list(tmp_path.glob("run/trajectories/*.parquet"))) >= 3, 180)
         num_kept = len(journal.read_finished_ids(tmp_path / "run"))
         cluster.lose_head()
         assert driver.poll() is None, "it has ended before the head was there again"
@@ -133,9 +124,9 @@ def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(tmp_pat
 def test_an_endpoint_answers_again_when_its_head_is_back_with_its_storage(
     tmp_path: Path, cluster: Cluster, record_property: Callable[[str, object], None]
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    from ports import find_port
+
+    port = find_port()
     options = {"run-dir": tmp_path, "cluster.address": cluster.address, "serve.port": port, "serve.device": "cpu"}
     options |= {"engine.max-model-len": 512, "engine.max-num-seqs": 4}
     given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
@@ -150,11 +141,8 @@ def test_an_endpoint_answers_again_when_its_head_is_back_with_its_storage(
             return 0
 
     try:
-        deadline = time.monotonic() + 400
-        while ask() != 200:
-            assert driver.poll() is None
-            assert time.monotonic() < deadline, "the endpoint has not come"
-            time.sleep(0.5)
+        wait_until(lambda: driver.poll() is not None or ask() == 200, 400)
+        assert driver.poll() is None
         cluster.lose_head()
         back_at, statuses = time.monotonic(), [ask()]
         while statuses[-1] != 200:
@@ -170,13 +158,12 @@ def test_an_endpoint_answers_again_when_its_head_is_back_with_its_storage(
 
 def wait_for(port: int) -> None:
     """Until something listens there."""
-    deadline = time.monotonic() + 120
-    while True:
+
+    def listens() -> bool:
         with socket.socket() as asking:
-            if asking.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert time.monotonic() < deadline, "the head does not listen"
-        time.sleep(0.1)
+            return asking.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(listens)
 
 
 def collect(folder: Path, address: str, worker_dir: str) -> None:

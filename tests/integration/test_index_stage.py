@@ -19,7 +19,6 @@ from text_bombs import build_paragraphs, build_word, build_zip_bomb
 from drag_ray import schemas
 from drag_ray.cli.main import run_command
 from drag_ray.cluster import connection
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.encoders.embedding import Embedder
@@ -38,11 +37,7 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
 
-
-@pytest.fixture(scope="module", autouse=True)
-def local_ray():
-    with connect(ClusterConfig(num_cpus=2)):
-        yield
+pytestmark = pytest.mark.usefixtures("local_ray")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.storage.checksums import LIST_NAME
 from drag_ray.types import Evidence
 
+DISK_MIB = 32
 NUM_QUESTIONS = 400
 RUN_STAGE = f"""
 import importlib, sys
@@ -102,18 +103,6 @@ def test_a_stage_that_is_killed_twenty_times_leaves_what_an_undisturbed_one_does
     stage: str, processed: Path, tmp_path: Path
 ) -> None:
     check_kills(stage, processed, tmp_path, num_kills=20)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 MiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(mount)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no file system of its own for this test: {done.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
 @pytest.mark.parametrize("free_kib", [4, 64, 256])

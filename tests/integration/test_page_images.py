@@ -15,9 +15,11 @@ from app_settings import build_app_settings
 from engine_process import run_in_process
 from factories import build_question
 from PIL import Image
-from qwen3_vl_shapes import IMAGE_TOKENS, SHAPES_TINY, write_model
+from qwen3_vl_shapes import IMAGE_TOKENS
 from reportlab.pdfgen.canvas import Canvas
-from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForConditionalGeneration
+from small_index import write_index
+from transformers import AutoProcessor, AutoTokenizer, Qwen3VLForConditionalGeneration
+from vision_engine import SharedEngine, VisionEngine, configure
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -30,7 +32,6 @@ from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args, build_image_options
 from drag_ray.engine.vllm_client import VllmClient
@@ -39,11 +40,8 @@ from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.serve.openai_app import build_serving_args
 from drag_ray.serve.settings import AppSettings
-from drag_ray.storage import artifacts
 from drag_ray.types import Page, Trajectory
 
 NUM_PAGES = 3
@@ -78,51 +76,38 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Page]]:
     return folder, found
 
 
-def write_random_weights(model_dir: Path) -> None:
-    torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(model_dir)
-    config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
-    Qwen3VLForConditionalGeneration(config).float().save_pretrained(model_dir)
-
-
 def look_at(*images: str) -> Request:
     """A request that shows images."""
     parts = [{"type": "text", "text": "What is this?"}, *({"type": "image", "image": image} for image in images)]
     return Request(({"role": "user", "content": parts},), PRESETS["greedy"], max_tokens=4, seed=0)
 
 
-def roll_out_and_look(options: WorkerOptions, requests: list[Request], results: Connection) -> None:
-    """Run one rollout of the script, then the requests, and send the replies to the latter. In a process of its own."""
-    engines: list[VllmEngine] = []
+async def roll_out_and_look(engine: SharedEngine, options: WorkerOptions, requests: list[Request]) -> list[Generation]:
+    """Run one rollout of the script, then the requests; the replies to the latter."""
 
     def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> ScriptedText:
-        engines.append(VllmEngine(config, images))
-        return ScriptedText(engines[0])
+        assert images
+        engine.open_image = images.open
+        return ScriptedText(engine)
 
-    async def run() -> list[Generation]:
-        worker = RolloutWorker(dataclasses.replace(options, build_engine=build_engine))
-        [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
-        await worker(chunk)
-        return [await engines[0](request) for request in requests]
-
-    results.send(asyncio.run(run()))
+    worker = RolloutWorker(dataclasses.replace(options, build_engine=build_engine))
+    [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
+    await worker(chunk)
+    return [await engine(request) for request in requests]
 
 
 @pytest.fixture(scope="module")
 def collected(
-    pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Trajectory, list[Generation], Path]:
-    """One rollout of the script over those pages, replies to requests with images, and the model's folder."""
+    vision_engine: VisionEngine, pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Trajectory, list[Generation]]:
+    """One rollout of the script over those pages, and replies to requests with images."""
     folder = tmp_path_factory.mktemp("run")
-    model_dir = write_model(folder / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
-    write_random_weights(model_dir)
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages[1], schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    write_index(folder, pages[1], [])
     options = WorkerOptions(
         run_dir=folder / "collect",
-        index_dir=folder / "index",
+        index_dir=folder / "search_index",
         agent=AgentConfig(query_mode="rewrite", page_view="image", image_searches=1, max_iterations=3, top_k=2, max_tokens=4),
-        engine=EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True),
+        engine=configure(vision_engine.model),
         policies={"": Policy("tiny")},
         concurrent_rollouts=2,
         flush_s=0,
@@ -130,29 +115,29 @@ def collected(
     )
     journal.begin_attempt(options.run_dir)
     first, _, third = (page.image for page in pages[1])
-    replies = run_in_process(roll_out_and_look, options, [look_at(first, third), look_at(first, third)])
+    replies = vision_engine.call(roll_out_and_look, options, [look_at(first, third), look_at(first, third)])
     [row] = journal.read_trajectories(options.run_dir).to_pylist()
-    return schemas.to_trajectory(row), replies, model_dir
+    return schemas.to_trajectory(row), replies
 
 
-def test_the_trajectory_names_the_images_and_the_prompts_hold_their_places(collected, pages) -> None:
-    trajectory, _, model_dir = collected
+def test_the_trajectory_names_the_images_and_the_prompts_hold_their_places(collected, pages, model) -> None:
+    trajectory, _ = collected
     assert trajectory.error == ""
     assert [turn.query for turn in trajectory.turns] == ["rotor", "spar", ""]
     images = {page.page_number: page.image for page in pages[1]}
     messages = json.loads(trajectory.messages)
     assert list_images(messages) == [images[hit.page_number] for turn in trajectory.turns for hit in turn.hits[:2]]
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     places = [turn.prompt_token_ids.count(tokenizer.convert_tokens_to_ids(IMAGE_TOKENS[2])) for turn in trajectory.turns]
     assert places == [0, 2, 1]  # one for each image that is still shown: the first search's two are hidden behind the second's
 
 
-def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
+def test_the_model_sees_what_is_on_the_pages(collected, pages, model) -> None:
     """The engine's log-probabilities are those of transformers for the same pages, and of no other page."""
-    _, (generation, again), model_dir = collected
+    _, (generation, again) = collected
     folder, found = pages
-    model = Qwen3VLForConditionalGeneration.from_pretrained(model_dir, dtype=torch.float32)
-    processor = AutoProcessor.from_pretrained(model_dir)
+    reference = Qwen3VLForConditionalGeneration.from_pretrained(model, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(model)
 
     def compute_expected(generation: Generation, *images: str) -> list[float]:
         text = processor.tokenizer.decode(generation.prompt_token_ids)
@@ -163,7 +148,7 @@ def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(completion)], dim=1)
         with torch.no_grad():
-            scores = model(**inputs).logits[0, -completion.shape[1] - 1 : -1].log_softmax(-1)
+            scores = reference(**inputs).logits[0, -completion.shape[1] - 1 : -1].log_softmax(-1)
         return scores.gather(1, completion[0][:, None])[:, 0].tolist()
 
     first, second, third = (page.image for page in found)
@@ -191,10 +176,9 @@ def draw_as_served(settings: AppSettings, images_dir: Path, request: Request, re
     results.send(asyncio.run(run()))
 
 
-def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, pages) -> None:
-    _, (generation, _), model_dir = collected
-    engine = EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True)
-    settings = build_app_settings(engine, AgentConfig(page_view="image"))
+def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, pages, model) -> None:
+    _, (generation, _) = collected
+    settings = build_app_settings(configure(model), AgentConfig(page_view="image"))
     request = look_at(pages[1][0].image, pages[1][2].image)
     served, refusal = run_in_process(draw_as_served, settings, pages[0] / DIR_NAME, request)
     assert (served.completion_token_ids, served.finish_reason) == (generation.completion_token_ids, generation.finish_reason)
@@ -202,14 +186,13 @@ def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, 
     assert "maximum model length" in refusal
 
 
-def test_images_processed_side_by_side_are_those_processed_one_by_one(tmp_path: Path) -> None:
+def test_images_processed_side_by_side_are_those_processed_one_by_one(model) -> None:
     from vllm.tokenizers.hf import maybe_make_thread_pool
     from vllm.transformers_utils.processor import cached_get_processor
 
-    model_dir = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
-    tokenizer = maybe_make_thread_pool(AutoTokenizer.from_pretrained(model_dir), 2)
+    tokenizer = maybe_make_thread_pool(AutoTokenizer.from_pretrained(model), 2)
     engine = SimpleNamespace(
-        model_config=build_engine_args(EngineConfig(model=str(model_dir), max_model_len=4096)).create_model_config(),
+        model_config=build_engine_args(EngineConfig(model=model, max_model_len=4096)).create_model_config(),
         renderer=SimpleNamespace(mm_processor_cache=None),
         get_tokenizer=lambda: tokenizer,
     )
@@ -225,9 +208,8 @@ def test_images_processed_side_by_side_are_those_processed_one_by_one(tmp_path: 
     assert cached_get_processor.cache_info().misses == loaded  # loading a processor takes seconds of Python
 
 
-def test_what_vllm_compiles_for_images_and_for_text_is_kept_apart(tmp_path: Path) -> None:
-    model_dir = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
-    config = EngineConfig(model=str(model_dir), load_format="dummy", max_model_len=1024)
+def test_what_vllm_compiles_for_images_and_for_text_is_kept_apart(model, tmp_path: Path) -> None:
+    config = EngineConfig(model=model, load_format="dummy", max_model_len=1024)
     sources = (ImageSource(ImageStore(tmp_path).open, 3), None)
     engines = [build_engine_args(config, **build_image_options(config, source)).create_engine_config() for source in sources]
     assert len({engine.compute_hash() for engine in engines}) == 2

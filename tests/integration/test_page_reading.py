@@ -9,7 +9,6 @@ from small_index import write_index
 
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.cluster import tasks
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, list_pages, read_pages
@@ -17,6 +16,7 @@ from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.types import Trajectory
 
 TEXTS = ["The rotor turns at 340 rpm.", "The fuel pump has a filter.", "Oil is changed once a year."]
+pytestmark = pytest.mark.usefixtures("local_ray")
 WORDS = ["", "rotor", "fuel oil", "rotor pump year"]
 
 
@@ -39,8 +39,7 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
     search = SearchAsAsked(Rerank(config), tmp_path / "search_index")
     if apart:  # as on GPUs, where what is read is found and written in other processes
         monkeypatch.setattr(tasks, "_plan_processes", lambda device, folder: (1, {"num_gpus": 0, "label_selector": {}}))
-    with connect(ClusterConfig()):
-        read = read_pages(asked, search, config, tmp_path)
+    read = read_pages(asked, search, config, tmp_path)
     reranker = load_reranker(config)
     for one, found in zip(asked, read, strict=True):
         assert found.hits == search(one.rollouts)
@@ -54,7 +53,6 @@ def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:
     write_index(tmp_path, [build_page(file="a.pdf", page_number=1, text=TEXTS[0])], [])
     gone = RerankedConfig(model=str(tmp_path / "gone"), device="cpu")
     asked = [AskedQuestion("How fast?", (build_rollout("How fast?", "rotor"),))]
-    with connect(ClusterConfig()):
-        for index, expected in (("search_index", r"rerank\.model '.*gone'"), ("elsewhere", "elsewhere")):
-            with pytest.raises(ConfigError, match=expected):
-                read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / index), gone, tmp_path)
+    for index, expected in (("search_index", r"rerank\.model '.*gone'"), ("elsewhere", "elsewhere")):
+        with pytest.raises(ConfigError, match=expected):
+            read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / index), gone, tmp_path)

@@ -12,6 +12,7 @@ import polars as pl
 import psutil
 import pytest
 from small_index import finish_index
+from waiting import wait_until
 
 from drag_ray.prompt.outcome import read_prompt
 from drag_ray.stage_runs.folder import StageFolder
@@ -58,11 +59,8 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[s
     run_dir = folder / "run"
     finish_inputs(run_dir)
     process = start("prompt", run_dir, folder / "first.log", *OPTIONS[8:])
-    deadline = time.monotonic() + 400
-    while len(read_journal(run_dir)) < 3:
-        assert process.poll() is None, (folder / "first.log").read_text()[-3000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: process.poll() is not None or len(read_journal(run_dir)) >= 3, 400)
+    assert process.poll() is None, (folder / "first.log").read_text()[-3000:]
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (run_dir / "prompt" / "prompt.json").exists()

@@ -18,10 +18,10 @@ from replayed_rollouts import (
     open_tokenizer,
     read_steps,
     roll_out,
-    write_tiny_model,
 )
 from small_index import write_index
 from transformers import AutoTokenizer
+from vision_engine import VisionEngine
 
 from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.protocols.written_call import render_call
@@ -51,11 +51,6 @@ REPLIES = (ZOOMS, KEEPS, "<answer>[3, 1, 2]</answer>", "<answer>[2, 1, 3]</answe
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", AGENT)
-
-
-@pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     store, draw = ImageStore(folder / "index" / DIR_NAME), np.random.default_rng(0)
@@ -68,8 +63,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rolled(model: str, run_dir: Path) -> Rolled:
-    rolled = roll_out(model, run_dir, AGENT, QUESTION, (REPLIES,))
+def rolled(vision_engine: VisionEngine, run_dir: Path) -> Rolled:
+    rolled = roll_out(vision_engine, run_dir, AGENT, QUESTION, (REPLIES,))
     assert rolled.trajectories[0].error == ""
     return rolled
 

@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import peft
 import pytest
 import torch
 from adapters import make_adapter
-from endpoint_process import RAY_TOKEN, Endpoint, serve_run
+from endpoint_process import Endpoint, serve_run
 from transformers import AutoModelForCausalLM
+from waiting import wait_until
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 
@@ -190,13 +190,6 @@ def stream_long(client: openai.OpenAI, model: str) -> int:
     return sum(len(part.choices[0].token_ids) for part in parts if part.choices)  # type: ignore[attr-defined]
 
 
-def count_engines(endpoint: Endpoint) -> int:
-    """Replicas that take requests at this moment."""
-    url, headers = f"{endpoint.dashboard}/api/serve/applications/", {"Authorization": f"Bearer {RAY_TOKEN}"}
-    deployment = httpx.get(url, headers=headers, timeout=30).json()["applications"]["drag_ray"]["deployments"]["openai"]
-    return sum(replica["state"] == "RUNNING" for replica in deployment["replicas"])
-
-
 @pytest.mark.slow
 def test_engines_come_and_go_with_the_requests_of_which_none_is_dropped(folders: Path, tmp_path: Path) -> None:
     """The second engine starts after the adapter was loaded, and one of both ends while it writes."""
@@ -212,15 +205,9 @@ def test_engines_come_and_go_with_the_requests_of_which_none_is_dropped(folders:
             while not until.is_set():
                 replies.append(complete(client, "kept"))
 
-        def wait_for_engines(wanted: int) -> None:
-            deadline = time.monotonic() + 300
-            while count_engines(endpoint) != wanted:
-                assert time.monotonic() < deadline, count_engines(endpoint)
-                time.sleep(1)
-
         with ThreadPoolExecutor(4) as pool:
             asking = [pool.submit(keep_asking, done) for _ in range(4)]
-            wait_for_engines(2)
+            wait_until(lambda: endpoint.count_engines() == 2, 300)
             time.sleep(10)
             done.set()
             for asked in asking:
@@ -228,7 +215,7 @@ def test_engines_come_and_go_with_the_requests_of_which_none_is_dropped(folders:
         ended = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             asking = [pool.submit(keep_asking, ended)]
-            wait_for_engines(1)
+            wait_until(lambda: endpoint.count_engines() == 1, 300)
             time.sleep(5)
             ended.set()
             asking[0].result()

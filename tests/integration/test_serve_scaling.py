@@ -1,31 +1,18 @@
 """Engines of an endpoint come with its requests, and go to none."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import httpx
 import pytest
-from endpoint_process import RAY_TOKEN, Endpoint, serve_run
+from endpoint_process import Endpoint, serve_run
+from waiting import wait_until
 
 ASKED = {"model": "base", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 32, "min_tokens": 32}
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-"""Engines that each took all cores would wait for each other."""
 
 
-def count_engines(endpoint: Endpoint) -> int:
-    """Replicas that Ray Serve says run."""
-    url, headers = f"{endpoint.dashboard}/api/serve/applications/", {"Authorization": f"Bearer {RAY_TOKEN}"}
-    applications = httpx.get(url, headers=headers, timeout=30).json()["applications"]
-    replicas = applications["drag_ray"]["deployments"]["openai"]["replicas"]
-    return sum(replica["state"] == "RUNNING" for replica in replicas)
-
-
-async def wait_for_engines(endpoint: Endpoint, number: int, timeout_s: float = 400) -> None:
-    deadline = time.monotonic() + timeout_s
-    while (found := await asyncio.to_thread(count_engines, endpoint)) != number:
-        assert time.monotonic() < deadline, f"{found} engines run, not {number}"
-        await asyncio.sleep(0.5)
+async def wait_for_engines(endpoint: Endpoint, number: int) -> None:
+    await asyncio.to_thread(wait_until, lambda: endpoint.count_engines() == number, 400)
 
 
 async def ask(endpoint: Endpoint, client: httpx.AsyncClient) -> int:
@@ -56,7 +43,7 @@ async def test_engines_come_with_load_and_go_to_none_and_the_first_to_ask_starts
         "serve.upscale-delay-s": 1,
         "serve.downscale-delay-s": 5,
     }
-    with serve_run(options, **ONE_THREAD) as endpoint:
+    with serve_run(options) as endpoint:
         assert "starting 1 engine(s) on CPU" in endpoint.output
         await wait_for_engines(endpoint, 0)
         async with httpx.AsyncClient(timeout=300) as client:

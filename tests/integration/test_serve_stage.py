@@ -105,6 +105,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "agent.top-k": OWN_AGENT.top_k,
         "agent.examples": json.dumps([example.model_dump() for example in OWN_AGENT.examples]),
         "engine.max-num-seqs": 4,
+        "engine.enforce-eager": True,  # `serve_faults` and `serve_scaling` have engines that compile
         "serve.adapter-dirs": run_dir / "finetune",
         "serve.max-body-mib": 1,
         "serve.max-tokens": 64,

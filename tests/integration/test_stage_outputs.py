@@ -18,7 +18,6 @@ import polars as pl
 import pytest
 from chat_server import Answer, serve_chat
 
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.config import load
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_tokenizer
@@ -158,8 +157,8 @@ def drop_volatile(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outputs]:
-    with serve_chat(answer) as served, connect(ClusterConfig(num_cpus=2)):
+def outputs(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outputs]:
+    with serve_chat(answer) as served:
         found = run_all(tmp_path_factory.mktemp("outputs") / "run", served.address)
     if os.environ.get("WRITE_OUTPUTS"):
         kept = {name: {"version": STAGES[name].version, "outputs": outputs} for name, outputs in found.items()}

@@ -22,10 +22,10 @@ from replayed_rollouts import (
     open_tokenizer,
     read_steps,
     roll_out,
-    write_tiny_model,
 )
 from small_index import write_index
 from transformers import AutoTokenizer
+from vision_engine import VisionEngine
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
@@ -73,11 +73,6 @@ QUESTION = Question("q1", "How quickly may it turn?", (Evidence("b.pdf", 2),), (
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", AGENT)
-
-
-@pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     noise = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
@@ -92,8 +87,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rolled(model: str, run_dir: Path) -> Rolled:
-    rolled = roll_out(model, run_dir, AGENT, QUESTION, (OF_TEXT, OF_IMAGES, SELECTIVE, ()), (RESTORING,))
+def rolled(vision_engine: VisionEngine, run_dir: Path) -> Rolled:
+    rolled = roll_out(vision_engine, run_dir, AGENT, QUESTION, (OF_TEXT, OF_IMAGES, SELECTIVE, ()), (RESTORING,))
     assert [trajectory.error for trajectory in rolled.trajectories] == [""] * 5
     return rolled
 

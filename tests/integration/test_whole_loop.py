@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import psutil
@@ -16,9 +19,12 @@ from notebook_cells import run_cells
 from ports import list_ports
 from python_examples import list_documented, run_examples
 from small_run import write_candidates
+from waiting import wait_until
 
 from drag_ray import schemas
 from drag_ray.agent.record import AgentRecord, read_record
+from drag_ray.api.agent import Agent
+from drag_ray.api.run import Run
 from drag_ray.config import load
 from drag_ray.evaluate.outcome import read_outcome
 from drag_ray.evaluate.question_result import to_result
@@ -53,11 +59,8 @@ def read_rollouts(run_dir: Path) -> pl.DataFrame:
 
 def kill_when_some_are_finished(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     """SIGKILL for the driver and everything that it started, as soon as a few rollouts are on disk."""
-    deadline = time.monotonic() + 400
-    while read_rollouts(run_dir).height < 4:
-        assert process.poll() is None, "the pipeline ended before it could be killed"
-        assert time.monotonic() < deadline, "no rollout finished in time"
-        time.sleep(0.2)
+    wait_until(lambda: process.poll() is not None or read_rollouts(run_dir).height >= 4, 400)
+    assert process.poll() is None, "the pipeline ended before it could be killed"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     time.sleep(5)  # Ray's own processes end with the driver that started them
@@ -71,7 +74,7 @@ def watch_ports(process: subprocess.Popen[bytes], timeout_s: float) -> set[str]:
         assert time.monotonic() < deadline, "the run did not end in time"
         ports = list_ports(psutil.Process(process.pid))
         reachable |= {f"{port.process.name()} {port.address}" for port in ports if port.address != "127.0.0.1"}
-        time.sleep(0.5)
+        time.sleep(1)
     return reachable
 
 
@@ -230,15 +233,35 @@ def test_a_second_start_skips_everything(finished_run: Path, tmp_path: Path) -> 
     assert [f"{name}: unchanged, skipped" in log for name in LOOP] == [True] * len(LOOP)
 
 
-@pytest.fixture
-def beside_the_run(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory in which the run has the name that the documentation gives it."""
-    for folder in ("runs", "jobs"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "runs" / "small").symlink_to(finished_run)
-    (tmp_path / "jobs" / "configs").symlink_to(ROOT / "jobs" / "configs")
-    write_candidates(tmp_path / "candidates.jsonl")
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def beside_the_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A working directory in which the run has the name that the documentation gives it.
+
+    Who opens an agent there that is open already gets that one, and all are closed in the end: an engine takes long to start.
+    """
+    folder = tmp_path_factory.mktemp("documented")
+    for name in ("runs", "jobs"):
+        (folder / name).mkdir()
+    (folder / "runs" / "small").symlink_to(finished_run)
+    (folder / "jobs" / "configs").symlink_to(ROOT / "jobs" / "configs")
+    write_candidates(folder / "candidates.jsonl")
+    opened: dict[str, Agent] = {}
+    open_agent, close = Run.open_agent, Agent.close
+
+    @wraps(open_agent)
+    def find_agent(run: Run, **options: Any) -> Agent:
+        key = json.dumps(options, sort_keys=True)
+        if key not in opened:
+            opened[key] = open_agent(run, **options)
+        return opened[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setattr(Run, "open_agent", find_agent)
+        patched.setattr(Agent, "close", wraps(close)(lambda agent: None))
+        yield
+    for agent in opened.values():
+        agent.close()
 
 
 @pytest.mark.usefixtures("beside_the_run")
