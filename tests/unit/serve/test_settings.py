@@ -72,7 +72,7 @@ def test_vectors_are_looked_for_where_the_index_stage_leaves_them(
         build(inputs, agent, serve)
     index_dir = inputs["index"].resolve()
     present = _Vectors((index_dir / folder,))
-    monkeypatch.setattr("drag_ray.tools.image_search.has_vectors", present)
+    monkeypatch.setattr("drag_ray.recipes.opensearch_vl.image_search.has_vectors", present)
     monkeypatch.setattr(vectors, "has_vectors", present)
     assert build(inputs, agent, serve).index_dir == str(index_dir / "search_index")
 
