@@ -1,9 +1,11 @@
 """Engines that rest while a GPU has other work: they give back its memory, Ray finds room beside them, and then they go on."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import ray
+import ray.cloudpickle
 import torch
 from adapters import make_adapter
 from rollout_stages import Stages, find_engines
@@ -15,7 +17,13 @@ from drag_ray.rollout.engine_pool import keep_engines
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
-ENGINE = EngineConfig(device="gpu", max_model_len=1024, max_num_seqs=16, enforce_eager=True, gpu_memory_utilization=0.8)
+# The tasks' processes cannot import this file.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+# In bfloat16 a reply depends on what else is in its batch.
+ENGINE = EngineConfig(
+    device="gpu", dtype="float32", max_model_len=1024, max_num_seqs=16, enforce_eager=True, gpu_memory_utilization=0.8
+)
 
 
 def measure_free_share() -> float:
