@@ -121,7 +121,7 @@ class StopReason(StrEnum):
     TOOL_ERRORS = "tool_errors"
     """As many calls of tools in a row failed as `agent.max_tool_errors` says."""
     ERROR = "error"
-    """The rollout failed; `Trajectory.error` says how. It is repeated when the run is started again."""
+    """The rollout failed; `Trajectory.error` says how. It is tried again, `rollout.max_tries` times in all."""
 
 
 @dataclass(frozen=True, slots=True)

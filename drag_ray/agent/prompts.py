@@ -1,4 +1,8 @@
-"""Everything that the model is told, in one place. Nothing here knows the evidence of a question; hints are given."""
+"""Prompts: the texts of the task, the protocol, the query language and the examples, put together here and nowhere else.
+
+The texts stand with what they are of (`agent.tasks`, `agent.protocols`, `search.config`). Nothing here knows the evidence of a
+question; hints are given.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -32,8 +32,8 @@ class Stage:
     Attributes:
         name: its folder in the run, its package in drag_ray and its job.
         summary: the first line of its `--help`.
-        version: raised when the same inputs and options give another output. Finished work of another version is done anew, so
-            nothing else raises it: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
+        version: raised when, and only when, the same inputs and options give another output. Finished work of another version
+            is done anew: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
         sections: options that it depends on and receives; its command line offers them.
         reads: stages whose folders it reads.
         optional_inputs: stages whose folders it reads too, unless they were never started or its options do without them (see

@@ -28,8 +28,8 @@ class ProcessConfig(BaseConfig):
     circles, naming a document file, naming an answer that a hint told, the same as another sample's in the same state, or the
     same but for order, case and punctuation and with the same result"""
     reward: RewardName = "gain"
-    """what a reply is worth to reinforcement learning; gain: what it gains over the question; v_retrver (task rerank) and
-    opensearch_vl (task answer): as those systems have it, see docs/tasks.md"""
+    """what a reply is worth to reinforcement learning; gain: what it improves on the best so far, the question at first, less
+    costs; v_retrver (task rerank) and opensearch_vl (task answer): as those systems have it, see docs/tasks.md"""
     answer_weight: float = Field(default=0.0, ge=0.0)
     """weight of the answer's ANLS*, or of what the judge says of it, in its reward"""
     judge: JudgeConfig = JudgeConfig()

@@ -58,8 +58,8 @@ class RolloutConfig(BaseConfig):
     max_tries: int = Field(default=3, ge=1)
     """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
-    """the run stops when more than this share of 20 rollouts or more fails, and does not count as done when more than this share
-    of all failed"""
+    """the run stops when more than this share of its rollouts fails, looked at from 20 on, and does not count as done when more
+    than this share of all failed"""
 
     @property
     def chunk_size(self) -> int:

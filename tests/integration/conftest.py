@@ -1,7 +1,7 @@
 """What the integration tests of a session share: processes, a Ray in each, and how they end.
 
-The tests of a file stay together, and those that start engines are in two groups, each of which stays in one process, so that no
-more than two of them want as much memory at a time. An engine has one thread, which no core is kept for: threads that are bound
+The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile wants
+as much memory, and with two such processes Ray ended engines for lack of it. An engine has one thread, which no core is kept for: threads that are bound
 to cores would wait for each other, spinning, wherever something else runs on one of these.
 
 A process ends with what its tests came to. It has had Ray, gRPC, torch, ONNX and Arrow in it by then, and their threads are still
@@ -27,12 +27,11 @@ from drag_ray.cluster.connection import ClusterConfig, connect
 if TYPE_CHECKING:
     from vision_engine import VisionEngine
 
-ENGINES = {
-    **dict.fromkeys(("engine_adapters", "engine_pool", "local_judge", "whole_loop"), "engines of stages"),
-    **dict.fromkeys(("page_images", "rerank_turns_engine", "tool_turns_engine"), "engines of endpoints"),
-    **dict.fromkeys(("serve_adapters", "serve_routes", "serve_stage"), "engines of endpoints"),
-}
-"""Files whose tests start vLLM, by the group that they are in."""
+WITH_ENGINE = (
+    *("engine_adapters", "engine_pool", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
+    *("serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
+)
+"""Files whose tests start vLLM."""
 LONGEST = (
     *("whole_loop", "serve_stage", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images", "index_stage"),
     *("collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embedded_model"),
@@ -47,15 +46,15 @@ def _name_file(path: str | Path) -> str:
 
 
 class _EnginesTogether(LoadFileScheduling):
-    """Gives a process whole files, and all of a group of those that start engines."""
+    """Gives a process whole files, and one of them all that start an engine."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return ENGINES.get(_name_file(file), file)
+        return "engine" if _name_file(file) in WITH_ENGINE else file
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if missing := [name for name in (*ENGINES, *LONGEST) if not (Path(__file__).parent / f"test_{name}.py").exists()]:
+    if missing := [name for name in (*WITH_ENGINE, *LONGEST) if not (Path(__file__).parent / f"test_{name}.py").exists()]:
         raise pytest.UsageError(f"{__file__}: names files that are not there: {', '.join(missing)}")
     config.option.loadscopereorder = False  # by the number of their tests
 
