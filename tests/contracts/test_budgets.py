@@ -11,7 +11,7 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_700,
+    "agent": 2_710,
     "api": 1_140,
     "baselines": 2_010,
     "cli": 610,
@@ -41,7 +41,7 @@ LINES = {
 FILES = 429
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_730
+TEST_LINES = 44_740
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

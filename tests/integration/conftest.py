@@ -1,8 +1,8 @@
 """What the integration tests of a session share: processes, a Ray in each, and how they end.
 
-The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile wants
-as much memory, and with two such processes Ray ended engines for lack of it. An engine has one thread, which no core is kept for: threads that are bound
-to cores would wait for each other, spinning, wherever something else runs on one of these.
+The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile
+wants as much memory, and with two such processes Ray ended engines for lack of it. An engine has one thread, which no core is
+kept for: threads that are bound to cores would wait for each other, spinning, wherever something else runs on one of these.
 
 A process ends with what its tests came to. It has had Ray, gRPC, torch, ONNX and Arrow in it by then, and their threads are still
 there when the interpreter takes itself apart; one of them ended a session with a segmentation fault after all tests had passed.
