@@ -42,7 +42,7 @@ def assign_sides(
     sides = {question.id: WITHHELD for question in questions}
     test_fraction = fraction if len(free) > 1 else 0.0
     for question in assign_splits(free, test_fraction, config.seed, config.split_by, near_duplicates):
-        sides[question.id] = VALIDATION if question.split == "test" else TRAIN
+        sides[question.id] = VALIDATION if question.split == "test" else TRAIN  # "test" is the part that is held out here
     return sides
 
 
