@@ -1,6 +1,5 @@
 """A web page in headless Chromium, over the pipe of its DevTools protocol, for tests of what people see and do."""
 
-import base64
 import fcntl
 import itertools
 import json
@@ -70,10 +69,6 @@ class Browser:
         event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
         self._call("Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **event)
-
-    def save_picture(self, path: Path) -> None:
-        """What the window shows, for who looks into a failure."""
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
 
     def close(self) -> None:
         """End the browser."""

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.tasks import ORDERING
@@ -45,6 +45,12 @@ class AgentRecord(BaseConfig):
     """sampling preset; greedy is how the evaluation asks, so that its numbers hold where the policy is served"""
     index_fingerprint: str = Field(default="", pattern="^[0-9a-f]{0,64}$")
     """of the search index that it was trained for; empty where that is not known"""
+
+    @field_validator("agent", mode="before")
+    @classmethod
+    def _has_no_endpoint(cls, agent: Any) -> Any:
+        """The endpoint of the policy's `web_search` is the reader's own, so what an older version noted of it does not matter."""
+        return {name: value for name, value in agent.items() if name != "web_search"} if isinstance(agent, dict) else agent
 
     def weigh(self, question_weight: float) -> "AgentRecord":
         """The same with another weight of the question."""

@@ -11,9 +11,11 @@ An endpoint counts its searches beside what Ray Serve counts, by tool and status
 `ray_drag_ray_requests_total` and `ray_drag_ray_request_seconds`; `serve/dashboard.json` shows them.
 """
 
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from drag_ray.cluster.connection import is_connected
 from drag_ray.storage.artifacts import IDENTITY_NAME, read_address
@@ -40,10 +42,41 @@ REQUEST_COUNTS = {
 }
 """What requests to a search service come to."""
 
+_REFRESH_S = 5.0
+"""between two settings of a gauge; Ray forgets the value of one that was not set for two of its reports (10 s each)"""
 _PREFIX = "drag_ray_"
 _TAG_KEYS = ("run", "stage")
 _REQUEST_DURATIONS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _DURATIONS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+class GaugeRefresher:
+    """Sets gauges again for as long as this process is connected to Ray, so that what is true for minutes is exported."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Any, tuple[tuple[str, str], ...]], float] = {}
+        self._changed = threading.Lock()
+
+    def set(self, gauge: Any, value: float, **tags: str) -> None:
+        """Set a gauge of `ray.util.metrics` whose default tags are set."""
+        gauge.set(value, tags)
+        with self._changed:
+            if not self._values:
+                threading.Thread(target=self._refresh, name="gauges", daemon=True).start()
+            self._values[gauge, tuple(tags.items())] = value
+
+    def _refresh(self) -> None:
+        while True:
+            time.sleep(_REFRESH_S)
+            with self._changed:
+                if not is_connected():
+                    self._values.clear()
+                    return
+                for (gauge, tags), value in self._values.items():
+                    gauge.set(value, dict(tags))
+
+
+_set_gauge = GaugeRefresher().set
 
 
 class Recorder(Protocol):
@@ -108,8 +141,8 @@ class RayRecorder:
 
     def set_load(self, num_running: int, num_waiting: int) -> None:
         """Note how many rollouts the engine works on, and how many wait for a slot."""
-        self._running.set(num_running)
-        self._waiting.set(num_waiting)
+        _set_gauge(self._running, num_running)
+        _set_gauge(self._waiting, num_waiting)
 
 
 class StageRecorder(Protocol):
@@ -163,20 +196,20 @@ class RayStageRecorder:
 
     def set_running(self, is_running: bool) -> None:
         """Note that the stage begins, or has ended."""
-        self._running.set(int(is_running))
+        _set_gauge(self._running, int(is_running))
 
     def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
         """Note how far it is."""
-        self._done.set(num_done, {"item": item})
+        _set_gauge(self._done, num_done, item=item)
         if num_planned is not None:
-            self._planned.set(num_planned, {"item": item})
+            _set_gauge(self._planned, num_planned, item=item)
 
     def set_point(self, point: Mapping[str, float]) -> None:
         """Note the last point of a training's curve."""
         for name, gauge in self._training.items():
             value = point.get(name.removeprefix("train_"))
             if value is not None:
-                gauge.set(value)
+                _set_gauge(gauge, value)
 
 
 class RequestRecorder(Protocol):

@@ -14,7 +14,6 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.corpus import page_images, question_images
@@ -256,7 +255,7 @@ def _build_record(inputs: Inputs) -> AgentRecord | None:
     if not agent:
         return None
     fingerprint = read_fingerprint(index_dir / "search_index") if index_dir else ""
-    return AgentRecord(agent=AgentConfig.model_validate(agent), index_fingerprint=fingerprint)
+    return AgentRecord.model_validate({"agent": agent, "index_fingerprint": fingerprint})
 
 
 def _summarise(counts: dict[str, int], curve: list[dict[str, Any]]) -> dict[str, Any]:

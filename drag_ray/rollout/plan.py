@@ -181,10 +181,11 @@ def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
 
 
 def count_chunks_at_once(chunk_rollouts: int, concurrent_rollouts: int) -> int:
-    """Chunks that an engine has at most: those that it works on, and one that follows.
+    """Chunks that an engine is given at most before one of them is through: so many that its slots stay full.
 
     A chunk of n rollouts is worked on until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
-    of them if their durations are exponential; so many more chunks keep the slots full.
+    of them if their durations are exponential; so many more chunks keep the slots full, and one follows. At the start, when all
+    rollouts of all of them are there, some wait for a slot.
 
     Args:
         chunk_rollouts: rollouts that a chunk begins with.

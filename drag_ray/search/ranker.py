@@ -106,18 +106,6 @@ class Ranker:
         return self._rank_node(expand(weights, added), top_k)
 
     @guard
-    def rank_similar(self, row: int, text: str, top_k: int) -> Ranking:
-        """The `top_k` pages that share most with the `text` of the page at `row`, by its terms of highest tf-idf."""
-        prepared = self.analyzer.prepare(text)
-        if not self.analyzer.analyze(prepared):
-            return Ranking()
-        similar = Query.more_like_this_document_fields_query(
-            self._schema, {TEXT: [prepared]}, min_doc_frequency=2, min_term_frequency=1
-        )
-        others = [(Occur.Must, similar), (Occur.MustNot, self._build_filter([range(row, row + 1)]))]
-        return self._rank(self._run(Query.boolean_query(others)), top_k, Budget(self._max_query_ms))
-
-    @guard
     def _rank_node(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> Ranking:
         budget = Budget(self._max_query_ms)
         weights = read_weights(node) if rows is None else None

@@ -121,16 +121,6 @@ class Searcher:
         return SearchProcesses(IndexView(self.index_dir.resolve(), self._ranker.operator, self._ranker.syntax, self.record))
 
     @guard
-    def more_like_this(self, hit: Hit, top_k: int) -> Hits:
-        """The `top_k` pages that share most with the page of a hit, by its terms of highest tf-idf; not the page itself.
-
-        Raises:
-            SearchIndexError: the hit is of another index, or `top_k` is below 1.
-        """
-        check_top_k(top_k)
-        return self.to_hits(self._ranker.rank_similar(self._row(hit), self.text(hit), top_k))
-
-    @guard
     def snippet(self, hit: Hit | Evidence, text: str, max_chars: int = 300) -> Snippet:
         """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones.
 

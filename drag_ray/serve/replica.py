@@ -130,7 +130,7 @@ def build_application(settings: AppSettings, use_gpu: bool) -> serve.Application
         ray_actor_options={"num_gpus": engine.tensor_parallel_size} if use_gpu else {"num_cpus": 1},
         logging_config=LoggingConfig(log_level="INFO"),  # a line a request
         deployment_actors=[registry],
-        # Requests wait at the replica (`admission`), where looks at its health pass them: Ray Serve has one queue for all.
+        # Requests wait at the replica (`ingress.queues`), where looks at its health pass them: Ray Serve has one queue for all.
         max_ongoing_requests=REQUESTS_PER_SEQUENCE * engine.max_num_seqs + config.max_queued_requests + _NUM_BESIDE,
         max_queued_requests=_NUM_BESIDE,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),

@@ -180,10 +180,16 @@ class WebSearchConfig(BaseConfig):
     @classmethod
     def _find_provider(cls, values: Any) -> Any:
         """Records of runs and adapters may have all fields of a provider in its place, as options once named them."""
-        if not isinstance(values, dict) or not values.keys() >= {"title_field", *_RECORDED_FIELDS}:
+        is_recorded = isinstance(values, dict) and values.keys() >= {"title_field", *_RECORDED_FIELDS}
+        if not is_recorded or "provider" in values:
             return values
-        recorded = SearchProvider(**{field: values[name] for name, field in _RECORDED_FIELDS.items()})
-        named = [name for name, known in PROVIDERS.items() if replace(known, address="") == recorded]
+        recorded = {field: values[name] for name, field in _RECORDED_FIELDS.items()}
+        named = [
+            name
+            for name, known in PROVIDERS.items()
+            if replace(known, address="", key_header=known.key_header.lower())
+            == SearchProvider(**{**recorded, "key_header": str(recorded["key_header"]).lower()})
+        ]
         if not named or values["title_field"] != "title":
             return values
         kept = {name: value for name, value in values.items() if name not in ("title_field", *_RECORDED_FIELDS)}

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from drag_ray import tools
 from drag_ray.errors import ConfigError
@@ -88,11 +87,6 @@ def load_toolset(
     functions = [tool for name in names for tool in by_name[name]]
     _check(functions)
     return Toolset(tuple(functions), {tool.name: ToolCaller(tool) for tool in functions if isinstance(tool, Tool)})
-
-
-def describe_functions(functions: Sequence[Function]) -> tuple[dict[str, Any], ...]:
-    """Functions as a chat template takes them."""
-    return tuple(function.describe() for function in functions)
 
 
 def find_source(module: str) -> Path:

@@ -15,7 +15,7 @@ LINES = {
     "api": 1_140,
     "baselines": 2_010,
     "cli": 610,
-    "cluster": 1_220,
+    "cluster": 1_250,
     "collect": 160,
     "corpus": 3_720,
     "engine": 3_730,
@@ -29,7 +29,7 @@ LINES = {
     "prompt": 580,
     "recipes": 1_320,
     "rollout": 3_130,
-    "search": 2_680,
+    "search": 2_660,
     "serve": 4_230,
     "stage_runs": 790,
     "storage": 1_000,
@@ -41,7 +41,7 @@ LINES = {
 FILES = 429
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_740
+TEST_LINES = 44_770
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

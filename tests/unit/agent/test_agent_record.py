@@ -132,3 +132,8 @@ def test_an_adapter_brings_no_code_and_no_options_of_tools(tmp_path: Path, monke
     for name in ("python_interpreter", "super_resolution", "visit", "web_search"):
         assert getattr(read_agent, name) == getattr(OPEN_HOST, name)
     assert not (tmp_path / "hostile_tool.ran").exists()
+
+
+def test_what_an_older_version_noted_of_an_endpoint_does_not_matter(tmp_path: Path) -> None:
+    web_search = {"num_results": 9, "results_field": "items", "title_field": "name"}
+    assert read(tmp_path, {"top_k": 2, "web_search": web_search}) == AgentConfig(top_k=2)

@@ -57,8 +57,7 @@ def ask(searcher: Searcher, errors: list[str]) -> None:
             for hit in searcher.search(query, 5):
                 searcher.page(hit)
                 searcher.snippet(hit, query)
-            for hit in searcher.search("w9", 3, files=["03.pdf"]):
-                searcher.more_like_this(hit, 3)
+            searcher.search("w9", 3, files=["03.pdf"])
             searcher.search_terms({"w5": 2.0}, 3)
             searcher.doc_freq("w6")
         except SearchIndexError as error:

@@ -134,20 +134,10 @@ def test_a_batch_finds_what_its_searches_find(index_dir: Path) -> None:
         assert searcher.search_batch(batch, 2) == [searcher.search(query, 2) for query in batch]
 
 
-def test_similar_pages_come_without_the_page_itself_and_terms_are_counted_by_pages(index_dir: Path) -> None:
+def test_terms_are_counted_by_pages(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
-    [hit] = searcher.search("hatch", 1)
-    assert [similar.file for similar in searcher.more_like_this(hit, 5)] == ["file01.pdf"]  # oil is the term they share
-    battery = searcher.search("batteries", 3)[1]
-    assert [similar.file for similar in searcher.more_like_this(battery, 5)] == ["file04.pdf", "file06.pdf"]
     assert searcher.analyze("The Rotors, oil oil") == ["rotor", "oil", "oil"]
     assert [searcher.doc_freq(term) for term in ("rotor", "oil", "rotors", "\ud800")] == [3, 2, 0, 0]
-
-
-def test_a_page_without_words_is_like_no_other(tmp_path: Path, write_index: WriteIndex) -> None:
-    searcher = Searcher(write_index(tmp_path, ["", "of the", "unique words alone", "rotor"]))
-    for file in ("file00.pdf", "file01.pdf", "file02.pdf"):
-        assert searcher.more_like_this(Hit(file, 1, 1, 0.0), 3) == []
 
 
 def test_a_snippet_is_the_part_of_the_page_that_the_query_is_about(tmp_path: Path, write_index: WriteIndex) -> None:
@@ -166,7 +156,6 @@ def test_a_hit_of_another_index_is_refused(index_dir: Path) -> None:
         searcher.page,
         searcher.text,
         lambda hit: searcher.snippet(hit, "rotor"),
-        lambda hit: searcher.more_like_this(hit, 3),
     ):
         with pytest.raises(SearchIndexError, match=r"lost\.pdf, page 1: not in this index"):
             ask(Hit("lost.pdf", 1, 1, 0.0))
@@ -180,7 +169,6 @@ def test_limits_below_one_are_refused(index_dir: Path) -> None:
         lambda: searcher.search("rotor", 0),
         lambda: searcher.search_expanded("rotor", "boom", 2.0, 0),
         lambda: searcher.search_batch(["rotor"], 0),
-        lambda: searcher.more_like_this(hit, 0),
         lambda: searcher.snippet(hit, "rotor", 0),
     ):
         with pytest.raises(SearchIndexError, match="at least 1"):

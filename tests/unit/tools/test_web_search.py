@@ -158,5 +158,8 @@ def test_a_record_that_names_the_fields_of_a_provider_names_it(provider: str) ->
     fields = {f"{name}_field": getattr(known, name) for name in ("results", "url", "snippet")} | {"title_field": "title"}
     record = {"timeout_s": 9, **fields, "query_field": known.query_field, "key_header": known.key_header}
     assert WebSearchConfig.model_validate(record) == WebSearchConfig(provider=provider, timeout_s=9)
-    with pytest.raises(ValueError, match="query_field"):
-        WebSearchConfig.model_validate({**record, "query_field": "words"})
+    as_header = record | {"key_header": known.key_header.upper()}  # names of headers have no case
+    assert WebSearchConfig.model_validate(as_header).provider == provider
+    for options in ({"query_field": "words"}, {"provider": provider}):
+        with pytest.raises(ValueError, match="query_field"):
+            WebSearchConfig.model_validate({**record, **options})
