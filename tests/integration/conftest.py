@@ -36,8 +36,8 @@ LONGEST = (
     *("whole_loop", "serve_stage", "serve_adapters", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
     *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embedded_model"),
 )
-"""Files that begin before all others, so that none is still under way when a process has nothing left to do; `serve_adapters`, which
-wants most memory, before the engine that others share is there."""
+"""Files that begin before all others, so that none is still under way when a process has nothing left to do; `serve_adapters`,
+which wants most memory, before the engine that others share is there."""
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # before PyTorch is imported
 _STATUS = pytest.StashKey[int]()
 
