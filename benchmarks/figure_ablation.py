@@ -1,8 +1,7 @@
 """What each part of the recipe brings: the recipe without it."""
 
-from figure_cells import read_results, short, to_table
+from figure_cells import read_results, short, tested_difference, to_table
 from figure_quality import EFFECT_MEASURES
-from figure_words import tested_difference
 
 _ROWS = {
     "recipe": "the recipe",

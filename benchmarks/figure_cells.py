@@ -29,12 +29,6 @@ def name_gpu(record: Any) -> str:
     return str(record["machine"]["gpus"][0]).removeprefix("NVIDIA ").partition(" ")[0]
 
 
-def describe_gpus(record: Any) -> str:
-    """How many GPUs of which kind a record was measured on: `one H100`, `two H200s`."""
-    kind, number = name_gpu(record), len(record["machine"]["gpus"])
-    return f"one {kind}" if number == 1 else f"{'two' if number == 2 else number} {kind}s"
-
-
 def to_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Cells as a table of Markdown."""
     lines = [header, ["---"] * len(header), *rows]
@@ -66,3 +60,14 @@ def p_value(value: float) -> str:
 def write_test(raw: float, adjusted: float) -> str:
     """The p-value after Holm, for example p = .02, or p ≤ .004 where no resample was as extreme, so that it is an upper bound."""
     return f"p {'≤' if any(math.isclose(raw, floor, rel_tol=1e-4) for floor in _FLOORS) else '='} {p_value(adjusted)}"
+
+
+def signed(value: float) -> str:
+    """A difference of scores, for example +.013."""
+    return f"{value:+.3f}".replace("0.", ".", 1)
+
+
+def tested_difference(found: Any) -> str:
+    """[difference, low, high, p, p after Holm] as text."""
+    value, low, high, raw, adjusted = found
+    return f"{signed(value)} [{signed(low)}, {signed(high)}], {write_test(raw, adjusted)}"

@@ -1,4 +1,4 @@
-"""Tables and sentences of how fast a collection is, on one GPU and on several, and of its engines."""
+"""Tables of how fast a collection is, on one GPU and on several, and of its engines."""
 
 from typing import Any
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from figure_cells import read_results, short, to_table
-from figure_words import tested_difference
+from figure_cells import read_results, short, tested_difference, to_table
 
 _MEASURES = {"hit1": "Hit@1", "hit3": "Hit@3", "hit10": "Hit@10", "mrr": "MRR"}
 _POLICIES = {

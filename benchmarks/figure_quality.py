@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from figure_cells import percent, read_results, short, to_table, write_test
+from figure_cells import p_value, percent, read_results, short, signed, to_table, write_test
+
+_DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
+"""Of the width of a 95 % interval: the true difference that a test at 5 % finds with 80 % power."""
 
 
 def take_value(results: Any, measure: str, policy: str) -> float:
@@ -215,3 +218,26 @@ def write_model_baselines() -> str:
 
     rows = [[text, *(write_cell(sets[name]["measures"], policy) for policy in policies)] for name, text in names.items()]
     return to_table(["", *policies.values()], rows)
+
+
+def points(value: float) -> str:
+    """A difference of shares in points, for example +29.6."""
+    return f"{100 * value:+.1f}".replace("+0.", "+.").replace("-0.", "-.")
+
+
+def write_effect_transfer() -> str:
+    """What the adapter that was trained on manuals finds on other sets."""
+    rows = []
+    for name in ("medquad", "fairytaleqa", "ohr_bench", "financebench"):
+        tuned, base = (find_effect(f"{name}, trained on manuals", policy, LARGE) for policy in ("manuals", "base"))
+        value, low, high, alone, _ = tuned["vs_question"]["mrr"]
+        rows.append(
+            [
+                *(name, f"{tuned['n']:,}", short(tuned["mrr"] - value), short(base["mrr"]), short(tuned["mrr"])),
+                f"{signed(value)} [{signed(low)}, {signed(high)}], p = {p_value(alone)}",
+                f"{points(tuned['vs_question']['hit10'][0])}",
+                short(_DETECTABLE * (high - low)),
+            ]
+        )
+    header = ["", "N", "question", "base", "trained on manuals", "above the question", "Hit@10, points", "detectable"]
+    return to_table(header, rows)

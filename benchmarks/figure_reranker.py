@@ -2,14 +2,13 @@
 
 from typing import Any, NamedTuple
 
-from figure_cells import short, to_table
+from figure_cells import short, tested_difference, to_table
 from figure_quality import (
     EFFECT_MEASURES,
     LARGE,
     SMALL,
     find_reranked,
 )
-from figure_words import tested_difference
 
 
 class Column(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tables and sentences of what tools cost a collection, and of what they add to search."""
+"""Tables of what tools cost a collection, and of what they add to search."""
 
 from typing import Any
 

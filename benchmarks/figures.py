@@ -32,10 +32,9 @@ import figure_scaling
 import figure_speed
 import figure_tools
 import figure_versions
-import figure_words
+from figure_cells import RESULTS_DIR
 
 ROOT = Path(__file__).parents[1]
-_RESULTS_DIR = Path(__file__).parent / "results"
 _FIGURE = re.compile(r"(?<=<!-- figures: )([\w-]+)( -->\n\n)(.*?)(?=\n\n<!-- end -->)", re.DOTALL)
 _SENTENCES = re.compile(r"(?<=<!-- measured: )([\w@, ]+)(?= -->)")
 
@@ -68,7 +67,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "reader-fuzz": figure_load.write_reader_fuzz,
     "fault-injection": figure_load.write_fault_injection,
     "kills": figure_load.write_kills,
-    "effect-transfer": figure_words.write_effect_transfer,
+    "effect-transfer": figure_quality.write_effect_transfer,
     "serving-waves": figure_speed.write_serving_waves,
     "serving-parts": figure_speed.write_serving_parts,
     "collect-tools": figure_tools.write_collect_tools,
@@ -113,7 +112,7 @@ def accept_sentences(text: str) -> str:
 
 def mark_result(name: str) -> str:
     """`NAME@HASH` of a file of `results/`."""
-    return f"{name}@{hashlib.sha256((_RESULTS_DIR / f'{name}.json').read_bytes()).hexdigest()[:8]}"
+    return f"{name}@{hashlib.sha256((RESULTS_DIR / f'{name}.json').read_bytes()).hexdigest()[:8]}"
 
 
 def list_unread(text: str) -> list[str]:

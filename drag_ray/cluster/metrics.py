@@ -59,8 +59,8 @@ class GaugeRefresher:
 
     def set(self, gauge: Any, value: float, **tags: str) -> None:
         """Set a gauge of `ray.util.metrics` whose default tags are set."""
-        gauge.set(value, tags)
-        with self._changed:
+        with self._changed:  # so that no earlier value is set again after this one
+            gauge.set(value, tags)
             if not self._values:
                 threading.Thread(target=self._refresh, name="gauges", daemon=True).start()
             self._values[gauge, tuple(tags.items())] = value

@@ -160,6 +160,11 @@ class VisitConfig(BaseConfig):
         return value
 
 
+def _fold(provider: SearchProvider) -> SearchProvider:
+    """The provider as two of them are compared: without its address, and names of headers have no case."""
+    return replace(provider, address="", key_header=str(provider.key_header).lower())
+
+
 class WebSearchConfig(BaseConfig):
     """The search engine that is asked."""
 
@@ -183,13 +188,8 @@ class WebSearchConfig(BaseConfig):
         is_recorded = isinstance(values, dict) and values.keys() >= {"title_field", *_RECORDED_FIELDS}
         if not is_recorded or "provider" in values:
             return values
-        recorded = {field: values[name] for name, field in _RECORDED_FIELDS.items()}
-        named = [
-            name
-            for name, known in PROVIDERS.items()
-            if replace(known, address="", key_header=known.key_header.lower())
-            == SearchProvider(**{**recorded, "key_header": str(recorded["key_header"]).lower()})
-        ]
+        recorded = SearchProvider(**{field: values[name] for name, field in _RECORDED_FIELDS.items()})
+        named = [name for name, known in PROVIDERS.items() if _fold(known) == _fold(recorded)]
         if not named or values["title_field"] != "title":
             return values
         kept = {name: value for name, value in values.items() if name not in ("title_field", *_RECORDED_FIELDS)}

@@ -41,7 +41,7 @@ LINES = {
 FILES = 429
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_770
+TEST_LINES = 44_760
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

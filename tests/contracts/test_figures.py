@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from figure_cells import describe_gpus, short, to_table
+from figure_cells import short, to_table
 from figures import FIGURES, ROOT, accept_sentences, list_figures, list_files, list_unread, mark_result, write_figures
 
 FILES = [path for path in list_files() if list_figures(path.read_text())]
@@ -65,11 +65,6 @@ def test_cells_become_a_table() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.298, ".298"), (1.0206, "1.021"), (0.05, ".050")])
 def test_numbers_below_one_have_no_zero(value: float, text: str) -> None:
     assert short(value) == text
-
-
-def test_gpus_are_counted_and_named_by_their_kind() -> None:
-    assert describe_gpus({"machine": {"gpus": ["NVIDIA H100 80GB HBM3"]}}) == "one H100"
-    assert describe_gpus({"machine": {"gpus": ["NVIDIA H200"] * 4}}) == "4 H200s"
 
 
 def test_make_bench_leaves_out_the_benchmarks_that_have_to_be_told_something() -> None:
