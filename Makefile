@@ -100,7 +100,7 @@ docs: setup ## the documentation as a site, in dist/site; fails on a link that l
 lock: ## resolve the packages of pyproject.toml into the pinned lists
 	@for name in cpu gpu dev audit docs; do \
 	  more=$$(case $$name in cpu) echo "--override runtime_env/overrides_cpu.txt";; gpu) echo "--constraint runtime_env/measured_gpu.txt";; \
-	    dev) echo "--override runtime_env/overrides_dev.txt --constraint runtime_env/cpu.txt";; esac); \
+	    dev) echo "--constraint runtime_env/cpu.txt";; esac); \
 	  $(BIN)/python runtime_env/requirements.py $$name | $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-annotate --override runtime_env/overrides.txt $$more - -o runtime_env/$$name.txt || exit 1; \
 	done

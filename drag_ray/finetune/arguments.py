@@ -63,7 +63,7 @@ def _build_zero3(use_gpu: bool) -> dict[str, Any]:
 def build_options(
     job: TrainJob, zero_stage: ZeroStage, scratch_dir: str, counts: dict[str, int], *, resumes: bool
 ) -> dict[str, Any]:
-    """Arguments of any trainer. Rows come tokenized and are not cut.
+    """Arguments of any trainer.
 
     Args:
         scratch_dir: where checkpoints are written before they are reported.
@@ -72,7 +72,7 @@ def build_options(
     """
     config = job.config
     return {
-        **_build_placement(job, zero_stage, num_loaders=config.image_workers if counts["images"] else 0),
+        **_build_placement(job, zero_stage, num_loaders=config.image_workers if counts.get("images") else 0),
         **_build_reports(config.checkpoint_steps, evaluates=counts["validation_rows"] > 0, resumes=resumes),
         "output_dir": scratch_dir,
         "num_train_epochs": config.epochs,
@@ -84,7 +84,6 @@ def build_options(
         "optim": "adamw_torch",
         "include_num_input_tokens_seen": "non_padding",
         "gradient_checkpointing": config.gradient_checkpointing,
-        "max_length": None,
         "remove_unused_columns": False,
         "seed": config.seed,
         "data_seed": config.seed,

@@ -18,8 +18,15 @@ else:
     MethodName = Literal[METHOD_NAMES]
 
 
+_ADAPTER_OPTIONS = {
+    *("start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "max_length", "image_workers"),
+    *("deepspeed", "compare_prompts", "merge"),
+}
+"""Options that say nothing to an encoder."""
+
+
 class FinetuneConfig(Methods):
-    """Options of the training of the LoRA adapter."""
+    """Options of the training: of a LoRA adapter, or of an encoder (methods cross_encoder and embed)."""
 
     method: MethodName = "sft"
     """how the model learns, with the options of the section of that name; those of the others do not count"""
@@ -95,10 +102,13 @@ class FinetuneConfig(Methods):
         return "float32" if self.dtype == "float32" else "bfloat16"
 
     @model_serializer(mode="wrap")
-    def _leave_out_other_methods(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_unread(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The options as a run's identity and its records have them: what is not chosen changes nothing about a training."""
         options: dict[str, Any] = serialize(self)
-        return {name: value for name, value in options.items() if name == self.method or name not in METHOD_NAMES}
+        unread = {name for name in METHOD_NAMES if name != self.method}
+        if not self.chosen_method.trains_adapter:
+            unread |= _ADAPTER_OPTIONS
+        return {name: value for name, value in options.items() if name not in unread}
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,8 @@ class FinetuneSections(Sections):
 
     def find_start(self) -> Path | None:
         """The folder of the adapter whose weights are trained on; None for a new adapter."""
-        return Path(self.engine.adapter) if self.engine.adapter and self.finetune.start == "policy" else None
+        starts = self.finetune.start == "policy" and self.finetune.chosen_method.trains_adapter
+        return Path(self.engine.adapter) if self.engine.adapter and starts else None
 
     def list_sources(self) -> dict[str, Path]:
         """The adapter that training starts from."""

@@ -1,4 +1,4 @@
-"""The outputs of the finetune stage, for those that read them: an adapter, a merged model, the learning curve."""
+"""The outputs of the finetune stage, for those that read them: an adapter, a merged model, an encoder, the learning curve."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from drag_ray.storage.json_text import parse_json
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"
+ENCODER_DIR_NAME = "encoder"
 CURVE_NAME = "curve.jsonl"
 TUNED_NAME = "tuned"
 """What the base model with a run's own adapter is called, in reports and in requests."""
@@ -37,9 +38,15 @@ def has_reward_model(finetune_dir: Path | None) -> bool:
 
 
 def find_reranker(finetune_dir: Path | None) -> Path | None:
-    """The folder of the adapter that was trained to rank pages; None where the stage has trained another one, or none."""
-    adapter_dir = find_adapter(finetune_dir)
-    return adapter_dir if adapter_dir and is_reranker(adapter_dir) else None
+    """The folder of the adapter or the encoder that was trained to rank pages; None where the stage has trained none."""
+    trained = find_adapter(finetune_dir) or find_encoder(finetune_dir)
+    return trained if trained and is_reranker(trained) else None
+
+
+def find_encoder(finetune_dir: Path | None) -> Path | None:
+    """The folder of the trained encoder, None without one."""
+    encoder_dir = finetune_dir / ENCODER_DIR_NAME if finetune_dir else None
+    return encoder_dir if encoder_dir and encoder_dir.is_dir() else None
 
 
 def read_curve(finetune_dir: Path | None) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""The folder of the trained adapter, made from the last checkpoint: its weights, its card, and the merged model if wanted.
+"""The folder of what was trained, made from the last checkpoint: weights and card of an adapter, with the merged model if wanted,
+or of an encoder.
 
 The card, in Hugging Face's form, says what it learned, from what, how far that is known to help, and how it is asked.
 """
@@ -13,32 +14,38 @@ from peft import PeftModel
 from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.engine.models.adapter import (
     ADAPTER_WEIGHTS_NAME,
-    REWARD_TASK,
     BaseModel,
     check_adapter_fits,
     is_reward_model,
     read_base_model,
     write_base_model,
 )
-from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.embedded import EMBEDDED, MINILM
+from drag_ray.engine.models.model_files import WEIGHTS_NAME
+from drag_ray.engine.models.model_folder import locate_model, resolve_model
 from drag_ray.engine.models.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
 from drag_ray.errors import TrainError
 from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
+from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
+from drag_ray.finetune.methods.method import AdapterMethod
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import compute_file_fingerprint
 from drag_ray.storage.file_access import list_folder, writing
 
 CARD_NAME = "README.md"
-EMBEDDED_ORIGIN = "HuggingFaceTB/SmolLM2-135M-Instruct"
+_EMBEDDED_ORIGINS = {
+    EMBEDDED: "HuggingFaceTB/SmolLM2-135M-Instruct",
+    MINILM: "sentence-transformers/all-MiniLM-L6-v2",
+}
 _LOSSES = ("first_loss", "last_loss", "eval_loss_before", "eval_loss_after", "eval_pair_accuracy")
 
 _CARD = """
-# A search policy
+# {title}
 
-A LoRA adapter of `{base}` that {does} for one collection of documents, trained by drag_ray {version} with
-the method `{method}` on search trajectories over that collection.
+{kind} of `{base}` that {does} for one collection of documents, trained by drag_ray {version} with
+the method `{method}` on {learned_from} that collection.
 
 ## How it was trained
 
@@ -59,11 +66,7 @@ training did not see, by the stage `evaluate`: see `evaluate/report.md` of the r
 
 ## Limits
 
-- It was trained for one collection and one search index, and for the prompts in `drag_ray_agent.json`, if that is beside it;
-  asked otherwise, nothing is known of it.
-- What it writes can be wrong, and can cite pages that do not exist.
-- It may repeat words of the documents and questions that it learned from: look at their licence and at what is private in them
-  before you share it. The licence of the base model holds for it too.
+{limits}
 
 ## What it is
 
@@ -71,8 +74,45 @@ training did not see, by the stage `evaluate`: see `evaluate/report.md` of the r
 """
 
 
+@dataclass(frozen=True)
+class CardKind:
+    """The part of a card that is the same for all models of a kind."""
+
+    title: str
+    kind: str
+    learned_from: str
+    limits: str
+    weights_name: str
+    tags: tuple[str, ...]
+
+
+_OF_ADAPTER = CardKind(
+    title="A search policy",
+    kind="A LoRA adapter",
+    learned_from="search trajectories over",
+    limits="""- It was trained for one collection and one search index, and for the prompts in `drag_ray_agent.json`, if that is
+  beside it; asked otherwise, nothing is known of it.
+- What it writes can be wrong, and can cite pages that do not exist.
+- It may repeat words of the documents and questions that it learned from: look at their licence and at what is private in them
+  before you share it. The licence of the base model holds for it too.""",
+    weights_name=ADAPTER_WEIGHTS_NAME,
+    tags=("lora",),
+)
+_OF_ENCODER = CardKind(
+    title="A search encoder",
+    kind="A fine-tuned copy",
+    learned_from="questions with the pages that answer them, of",
+    limits="""- It was trained for one collection. On another it can be worse than the model it comes from: compare both first.
+- Its weights have learned from the questions and documents: look at their licence and at what is private in them before you
+  share it. The licence of the base model holds for it too.""",
+    weights_name=WEIGHTS_NAME,
+    tags=("sentence-transformers",),
+)
+
+
 def write_card(
-    adapter_dir: Path,
+    folder: Path,
+    kind: CardKind,
     settings: FinetuneConfig,
     base: BaseModel,
     counts: dict[str, Any],
@@ -81,7 +121,8 @@ def write_card(
     """Write `README.md` beside the weights.
 
     Args:
-        adapter_dir: holds the weights, whose hash the card names.
+        folder: holds the weights, whose hash the card names.
+        kind: of the model.
         settings: how it was trained.
         base: the model that it belongs to.
         counts: of the training, as the stage returns them.
@@ -89,22 +130,25 @@ def write_card(
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    is_reward_model = settings.chosen_method.task == REWARD_TASK
-    origin = EMBEDDED_ORIGIN if base.name == "embedded" else base.name
+    origin = _EMBEDDED_ORIGINS.get(base.name, base.name)
     data = ModelCardData(
         # The Hub knows names, no folders.
         base_model=None if Path(origin).is_dir() else origin,
-        library_name="peft",
-        pipeline_tag="text-classification" if is_reward_model else "text-generation",
-        tags=["lora", "drag_ray", settings.method],
+        library_name=settings.chosen_method.library,
+        pipeline_tag=settings.chosen_method.pipeline_tag,
+        tags=[*kind.tags, "drag_ray", settings.method],
     )
     hashes = {
-        ADAPTER_WEIGHTS_NAME: compute_file_fingerprint(adapter_dir / ADAPTER_WEIGHTS_NAME),
+        kind.weights_name: compute_file_fingerprint(folder / kind.weights_name),
         "config of the base model": base.fingerprint,
         **{f"stage {stage}": fingerprint for stage, fingerprint in fingerprints.items()},
         "commit": provenance.read_commit() or "unknown",
     }
     text = _CARD.format(
+        title=kind.title,
+        kind=kind.kind,
+        learned_from=kind.learned_from,
+        limits=kind.limits,
         base=Path(origin).name if Path(origin).is_dir() else origin,
         does=settings.chosen_method.purpose,
         version=provenance.__version__,
@@ -114,7 +158,7 @@ def write_card(
         losses=_write_card_rows({name: value for name, value in counts.items() if name in _LOSSES}),
         hashes="\n".join(f"- {name}: `{value}`" for name, value in hashes.items()),
     )
-    ModelCard(f"---\n{data.to_yaml()}\n---\n{text}").save(adapter_dir / CARD_NAME)
+    ModelCard(f"---\n{data.to_yaml()}\n---\n{text}").save(folder / CARD_NAME)
 
 
 def _write_card_rows(values: dict[str, Any]) -> str:
@@ -166,17 +210,25 @@ _ADAPTER_FILES = (
 
 @dataclass(frozen=True)
 class Description:
-    """A description of an adapter beside its weights: its options and counts, what it was trained from, how it is asked, and
-    the options that its rows were written with (none where they are of elsewhere)."""
+    """A description of what was trained beside its weights: its options and counts, what it was trained from, how an adapter is
+    asked, the options that its rows were written with (none where they are of elsewhere), and what an encoder has scored."""
 
     settings: FinetuneConfig
     counts: dict[str, Any]
     fingerprints: dict[str, str]
     record: AgentRecord | None
     row_options: dict[str, Any] = field(default_factory=dict)
+    probe: Probe | None = None
 
 
-def publish_adapter(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
+def publish_adapter(
+    method: AdapterMethod,
+    checkpoint_dir: Path,
+    model: str,
+    described: Description,
+    start_dir: Path | None,
+    stage_dir: Path,
+) -> None:
     """Take the adapter out of a whole checkpoint, check, describe and merge it. Its folder is there only when it is whole.
 
     Raises:
@@ -200,11 +252,54 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         check_weights(scratch_dir, start_dir)
         base, settings = read_base_model(base_dir, name=model), described.settings
         write_base_model(scratch_dir, base)
-        if described.record and settings.chosen_method.is_asked_as_agent:
+        if described.record and method.is_asked_as_agent:
             write_record(scratch_dir, described.record)
         fingerprint = described.record.index_fingerprint if described.record else ""
-        settings.chosen_method.write_note(scratch_dir, described.row_options, fingerprint)
-        write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
+        method.write_note(scratch_dir, described.row_options, fingerprint)
+        write_card(scratch_dir, _OF_ADAPTER, settings, base, described.counts, described.fingerprints)
         scratch_dir.rename(adapter_dir)
         if settings.merge:
             merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.merged_dtype)
+
+
+_TRAINING_STATE = (
+    *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin", "whole-*"),
+    *(CARD_NAME, ".*"),
+)
+_SAME = 0.02
+"""By which the scores of two devices and number formats may differ."""
+
+
+def publish_encoder(method: EncoderMethod, checkpoint_dir: Path, model: str, described: Description, stage_dir: Path) -> None:
+    """Take the encoder out of a whole checkpoint, prove and describe it. Its folder is there only when it is whole.
+
+    The proof: whoever searches with the folder gets the scores that the trainer had at its end.
+
+    Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
+        TrainError: what is written does not score as what was trained.
+    """
+    encoder_dir = stage_dir / ENCODER_DIR_NAME
+    scratch_dir = stage_dir / f".{ENCODER_DIR_NAME}"
+    with writing(encoder_dir):
+        for leftover in (encoder_dir, scratch_dir):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        shutil.copytree(checkpoint_dir, scratch_dir, ignore=shutil.ignore_patterns(*_TRAINING_STATE))
+        fingerprint = described.record.index_fingerprint if described.record else ""
+        method.write_note(scratch_dir, described.row_options, fingerprint)
+        if described.probe:
+            _prove(method, scratch_dir, described.probe)
+        base = read_base_model(str(locate_model(model, method.option)), name=model)
+        write_card(scratch_dir, _OF_ENCODER, described.settings, base, described.counts, described.fingerprints)
+        scratch_dir.rename(encoder_dir)
+
+
+def _prove(method: EncoderMethod, folder: Path, probe: Probe) -> None:
+    found = method.score_published(folder, probe["question"], probe["passages"])
+    furthest = max(abs(one - other) for one, other in zip(found, probe["scores"], strict=True))
+    if not furthest < _SAME * max(1.0, *map(abs, probe["scores"])):
+        raise TrainError(
+            f"{folder}: the model as it was written scores the pages of the first question otherwise than the trained one, by "
+            f"{furthest:.3g}. Start the stage again: it goes on from its last checkpoint."
+        )

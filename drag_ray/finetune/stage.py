@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
-    """Train an adapter on the rows of the chosen method and write it, merged too if `merge` says so, into the folder.
+    """Train what the chosen method trains on its rows and write it, an adapter merged too if `merge` says so, into the folder.
 
     A stage that was killed goes on from its last checkpoint, as training does after the death of a worker, and once in a start
     after numbers that are not finite, which hardware can be the cause of.
@@ -52,7 +52,8 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         NotFiniteError: loss, gradient or weights were not finite, twice.
         TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
-    settings, model, start_dir = sections.finetune, sections.engine.model, _find_start(sections)
+    settings, start_dir = sections.finetune, _find_start(sections)
+    model = settings.chosen_method.find_start_model(sections.engine.model)
     row_format = settings.chosen_method.row_format
     rows_dir = inputs["format"].resolve() / row_format
     if not (rows_dir / "train.jsonl").exists():
@@ -78,7 +79,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     lineage = inputs.read_lineage()
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
     row_options = lineage["format"].origin["config"].get("format", {}) if "format" in lineage else {}
-    described = Description(settings, counts, fingerprints, record, row_options)
+    described = Description(settings, counts, fingerprints, record, row_options, outcome.get("probe"))
     _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
 
@@ -221,10 +222,8 @@ def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
 
 
 def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
-    """`publish_adapter` in a process of its own, so that its memory is given back; raises what it does."""
-    from drag_ray.finetune.publication import publish_adapter
-
-    publish = ray.remote(num_cpus=1)(publish_adapter)
+    """`Method.publish` in a process of its own, so that its memory is given back; raises what it does."""
+    publish = ray.remote(num_cpus=1)(described.settings.chosen_method.publish)
     try:
         ray.get(publish.remote(checkpoint_dir, model, described, start_dir, stage_dir))
     except RayError as error:
@@ -233,7 +232,7 @@ def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir
             raise cause from None
         last_words = str(cause or error).strip().rpartition("\n")[2]
         raise TrainError(
-            f"{stage_dir}: the adapter was trained and could not be written ({type(cause or error).__name__}: {last_words}). "
+            f"{stage_dir}: a model was trained and could not be written ({type(cause or error).__name__}: {last_words}). "
             "Start the stage again: it goes on from its last checkpoint."
         ) from error
 

@@ -23,7 +23,7 @@ from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_s
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.images import TrainingImages, open_training_images
-from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels
@@ -53,14 +53,14 @@ def train(
     config = job.config
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
     _prepare_process(job, zero_stage)
-    method, images = config.chosen_method, open_training_images(job.model, job.image_dirs)
+    method, images = _take_method(config), open_training_images(job.model, job.image_dirs)
     if zero_stage == "zero3":
         _check_all_show_images(rows.train.rows + rows.validation.rows)
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
         options = build_options(job, zero_stage, scratch_dir, rows.counts, resumes=resume_from is not None)
-        arguments = method.build_arguments(options)
+        arguments = method.build_arguments({**options, "max_length": None})  # rows come tokenized, and are not cut
         trainer = method.build_trainer(_load_parts(job, zero_stage, arguments, rows), images)
         if job.start_dir:
             keep_start(trainer.model)
@@ -70,6 +70,12 @@ def train(
         check_effect(trainer, method, rows.train.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)
         return {"counts": rows.counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
+
+
+def _take_method(config: FinetuneConfig) -> AdapterMethod:
+    method = config.chosen_method
+    assert isinstance(method, AdapterMethod)
+    return method
 
 
 def _prepare_process(job: TrainJob, zero_stage: ZeroStage) -> None:
@@ -101,7 +107,7 @@ def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
 
 
 def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArguments, rows: TrainingRows) -> TrainerOptions:
-    method = job.config.chosen_method
+    method = _take_method(job.config)
     dtype = choose_dtype(job.config.dtype, "finetune", on_gpu=job.use_gpu)
     model = method.load_model(job.model, dtype)
     _check_target_modules(model, job.config.target_modules)
@@ -122,7 +128,7 @@ def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArgumen
 
 
 def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
-    method = config.chosen_method
+    method = _take_method(config)
     return LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
@@ -144,7 +150,7 @@ def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:
         )
 
 
-def check_effect(trainer: Trainer, method: Method, row: dict[str, Any], images: TrainingImages | None) -> None:
+def check_effect(trainer: Trainer, method: AdapterMethod, row: dict[str, Any], images: TrainingImages | None) -> None:
     """Compare what the trained model makes of a row with what the one did that it started from: two forward passes.
 
     Every process of the group calls this: with ZeRO-3 each holds a part of the model.

@@ -34,8 +34,6 @@ def tokenize(job: TrainJob) -> "TrainingRows":
 
 def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
-    from drag_ray.finetune.trainer import train
-
     show_messages()  # Ray brings to the driver what a worker prints
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -46,7 +44,7 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
             _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
         with about(**name_tags(checkpoints_dir.parent)):
             rows, recorder = take_result(loop_config["rows"]), open_stage_recorder(checkpoints_dir.parent)
-            return train(job, rows, partial(_report, checkpoints_dir), last, recorder)
+            return job.config.chosen_method.train(job, rows, partial(_report, checkpoints_dir), last, recorder)
     except ArtifactError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
     except DragRayError as error:

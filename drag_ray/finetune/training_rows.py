@@ -1,16 +1,14 @@
 """The rows of a training, tokenized once for all its processes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.engine.conversation import Row
-from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DataError
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.method import Method
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows, read_rows
+from drag_ray.finetune.tokenized_rows import TokenizedRows, read_rows
 
 
 @dataclass(frozen=True)
@@ -34,19 +32,18 @@ def tokenize_training_rows(job: TrainJob) -> TrainingRows:
         TrainError: the model's chat template cannot be trained with, or it takes no images and the rows show some.
     """
     method = job.config.chosen_method
-    images = open_training_images(job.model, job.image_dirs)
-    tokenizer = RowTokenizer(load_tokenizer(job.model), job.config.max_length, images, job.compares_prompts)
+    read = method.open_reader(job)
     drawn = read_rows(job.train_path, job.config.limit, job.config.seed)
-    train = _tokenize_file(job.train_path, drawn, method, tokenizer)
-    validation = _tokenize_file(job.validation_path, read_rows(job.validation_path), method, tokenizer)
+    train = _read_file(job.train_path, drawn, read)
+    validation = _read_file(job.validation_path, read_rows(job.validation_path), read)
     _check_any_left(train, job.train_path, method)
-    return TrainingRows(train, validation, _count(train, validation))
+    return TrainingRows(train, validation, _count(train, validation, method))
 
 
-def _tokenize_file(path: Path, rows: Iterator[Row], method: Method, tokenizer: RowTokenizer) -> TokenizedRows:
+def _read_file(path: Path, rows: Iterator[Row], read: Callable[[Iterable[Row]], TokenizedRows]) -> TokenizedRows:
     """Its rows, which are read meanwhile, so that errors in them name it."""
     try:
-        return method.tokenize(rows, tokenizer)
+        return read(rows)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -59,14 +56,13 @@ def _check_any_left(rows: TokenizedRows, path: Path, method: Method) -> None:
     raise DataError(f"{path}: no training rows. Run: python jobs/format.py")
 
 
-def _count(train: TokenizedRows, validation: TokenizedRows) -> dict[str, int]:
+def _count(train: TokenizedRows, validation: TokenizedRows, method: Method) -> dict[str, int]:
     left_out = {"rows_without_advantage": train.num_without_advantage, "rows_off_policy": train.num_off_policy}
     return {
         "rows": len(train.rows),
         "rows_too_long": train.num_too_long,
         "validation_rows": len(validation.rows),
         "validation_rows_too_long": validation.num_too_long,
-        "trained_tokens": train.num_trained_tokens,
-        "images": sum(len(row["image_keys"]) for row in train.rows),
+        **method.count(train),
         **{reason: count for reason, count in left_out.items() if count},
     }

@@ -25,7 +25,7 @@ from drag_ray.evaluate.history import (
     format_history,
 )
 from drag_ray.evaluate.outcome import read_results
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline, run_stages
@@ -41,10 +41,11 @@ _SCOPE = "rounds"
 _TRAINED = ("index", "collect", "process", "format", "finetune")
 _RERANKER_STAGES = [STAGES["format"], STAGES["finetune"]]
 _RERANKER_OPTIONS: dict[str, dict[str, Any]] = {
-    "format": {"formats": ["relevance"]},
     # Who ranks adds the adapter to the model by itself.
-    "finetune": {"method": "rerank", "epochs": 1, "merge": False},
+    "llm": {"method": "rerank", "epochs": 1, "merge": False},
+    "cross_encoder": {"method": "cross_encoder", "epochs": 1, "batch_size": 8, "learning_rate": 1e-4},
 }
+"""Of the finetune stage, by the kind of the reranker."""
 
 
 def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
@@ -57,10 +58,13 @@ def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
     Raises:
         ConfigError: `reranker` sets an option that there is not, or has another method trained, or cannot be trained so.
     """
-    changed = override(override(config, _RERANKER_OPTIONS), config.reranker, "reranker")
-    if changed.finetune.method != "rerank":
+    options = _RERANKER_OPTIONS[config.train_reranker]
+    changed = override(config, {"format": {"formats": ["relevance"]}, "finetune": options})
+    changed = override(changed, config.reranker, "reranker")
+    if changed.finetune.method != options["method"]:
         raise ConfigError(
-            f"reranker: finetune.method {changed.finetune.method} trains no reranker. Leave it out there: it is rerank."
+            f"reranker: finetune.method {changed.finetune.method} is not what train_reranker {config.train_reranker} trains. "
+            f"Leave it out there: it is {options['method']}."
         )
     reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("process", "format")]
     # It starts from the model itself: what a policy has learned is to write.
@@ -85,9 +89,10 @@ def build_reranked_evaluation(config: RunConfig) -> RunConfig:
             f"evaluate.rerank.model {options.model!r}: the pipeline trains one itself (reranker), which is evaluated. Leave one "
             "of them out."
         )
-    adapter_dir = (Address("finetune", scope=_find_reranker_scope(config)).locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
+    finetune_dir = Address("finetune", scope=_find_reranker_scope(config)).locate(config.run_dir)
+    folder = (finetune_dir / (ADAPTER_DIR_NAME if config.train_reranker == "llm" else ENCODER_DIR_NAME)).resolve()
     baselines = settings.baselines if Rerank.name in settings.baselines else (*settings.baselines, Rerank.name)
-    update = {"baselines": baselines, "rerank": options.model_copy(update={"model": str(adapter_dir)})}
+    update = {"baselines": baselines, "rerank": options.model_copy(update={"model": str(folder)})}
     evaluation = config.model_copy(update={"evaluate": settings.model_copy(update=update)})
     check_stages(list_compared(config), evaluation)
     return evaluation
@@ -166,7 +171,7 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
     """
     entry = config.curriculum[min(number, len(config.curriculum)) - 1] if config.curriculum else {}
     changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")
-    if changed.finetune.method in ("reward", "rerank"):
+    if not changed.finetune.chosen_method.trains_policy:
         raise ConfigError(
             f"curriculum: finetune.method {changed.finetune.method} trains no policy, so no round can begin with what it makes."
         )

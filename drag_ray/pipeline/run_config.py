@@ -1,7 +1,7 @@
 """The options of a whole run: every stage's section in one place, and where each stage's folder is."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -49,8 +49,10 @@ class RunConfig(BaseConfig):
     curriculum: tuple[dict[str, Any], ...] = ()
     """options that rounds change, in sections as in this file: the first entry for the first round, the last one for all that
     follow, for example [{finetune = {method = "sft"}}, {finetune = {method = "dpo", learning_rate = 5e-5}}]"""
-    train_reranker: bool = False
-    """the pipeline trains a reranker too, on the questions of its (first) collection, and evaluates it with the policy"""
+    train_reranker: Literal["", "cross_encoder", "llm"] = ""
+    """the pipeline trains a reranker too, on the questions of its (first) collection, and evaluates it with the policy:
+    cross_encoder is a small encoder (finetune.cross_encoder), which a processor can serve; llm an adapter of engine.model; empty
+    for none"""
     reranker: dict[str, Any] = Field(default_factory=dict)
     """options in which the rows and the training of that reranker differ from the run's, in sections as in this file, for example
     {finetune = {limit = 8000}}"""
@@ -92,6 +94,13 @@ class RunConfig(BaseConfig):
             raise ValueError("expected letters, digits, - and _, in a scope also / between such names")
         if taken := sorted(STAGES.keys() & set(parts)):
             raise ValueError(f"{taken[0]!r} is the name of a stage; choose another")
+        return value
+
+    @field_validator("train_reranker", mode="before")
+    @classmethod
+    def _says_which(cls, value: Any) -> Any:
+        if isinstance(value, bool) or value in ("true", "false"):
+            raise ValueError("say which: cross_encoder, llm (what true was), or an empty text for none (what false was)")
         return value
 
     @field_validator("reads")

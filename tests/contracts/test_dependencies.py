@@ -113,7 +113,6 @@ def test_there_is_a_pinned_list_for_each_name_and_no_second_source() -> None:
     pinned = {path.stem for path in (ROOT / "runtime_env").glob("*.txt")} - {
         "overrides",
         "overrides_cpu",
-        "overrides_dev",
         "measured_gpu",
     }
     assert pinned == set(LISTS)

@@ -1,5 +1,6 @@
 """Embedding models: vectors of pages, in windows where they are long, and of queries."""
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
-from drag_ray.engine.encoders.loading import embed, load_encoder
+from drag_ray.engine.encoders.loading import embed, limit_tokens, load_encoder
 from drag_ray.engine.encoders.windows import cut_windows
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
@@ -90,9 +91,7 @@ class Embedder:
         if not getattr(self._tokenizer, "is_fast", False):
             raise ConfigError(f"{_OPTION} {name!r}: its tokenizer does not tell where in a text its tokens are. Name another.")
         self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
-        positions = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
-        max_tokens = min(limit for limit in (self._model.max_seq_length, positions) if limit)
-        self._model.max_seq_length = max_tokens  # of which the library takes the first, and a tokenizer may know no end
+        max_tokens = limit_tokens(self._model, sys.maxsize)
         if size > max_tokens:
             raise ConfigError(
                 f"embedding.window_tokens {size}: {name!r} reads {max_tokens} tokens at most. Set --embedding.window-tokens "

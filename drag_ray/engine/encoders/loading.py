@@ -14,7 +14,9 @@ from drag_ray.errors import ConfigError
 _PICKLE = "pytorch_model.bin"
 
 
-def load_encoder(kind: type[SentenceTransformer | CrossEncoder], folder: Path, option: str, dtype: str, device: str) -> Any:
+def load_encoder(
+    kind: type[SentenceTransformer | CrossEncoder], folder: Path, option: str, dtype: str, device: str, **options: Any
+) -> Any:
     """A model as a class of sentence-transformers.
 
     Args:
@@ -23,6 +25,7 @@ def load_encoder(kind: type[SentenceTransformer | CrossEncoder], folder: Path, o
         option: that names it.
         dtype: of its weights (`bfloat16`, `float32`).
         device: `cpu`, `cuda`, or `meta`, for which no weights are loaded.
+        options: of the class.
 
     Raises:
         ConfigError: the library cannot read it within these limits.
@@ -32,14 +35,27 @@ def load_encoder(kind: type[SentenceTransformer | CrossEncoder], folder: Path, o
     for path in folder.rglob(_PICKLE):
         if not path.with_name("model.safetensors").exists():
             raise ConfigError(f"{path}: weights as a pickle, which are not read. Name a {option} with model.safetensors.")
-    options = {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    weights = {"dtype": getattr(torch, dtype), "use_safetensors": True}
     if device == "meta":
-        options["device_map"] = device
+        weights["device_map"] = device
+    chosen = None if device == "meta" else device
     try:
-        return kind(str(folder), device=None if device == "meta" else device, local_files_only=True, model_kwargs=options)
+        return kind(str(folder), device=chosen, local_files_only=True, model_kwargs=weights, **options)
     except Exception as error:  # the library raises what it meets in a folder that it does not understand
         reason = str(error).partition("\n")[0][:300]
         raise ConfigError(f"{option} {str(folder)!r}: cannot be read by sentence-transformers ({reason}).") from None
+
+
+def limit_tokens(model: Any, max_tokens: int) -> int:
+    """Have a model of sentence-transformers read so many tokens at most, or what it was made for.
+
+    Returns:
+        how many.
+    """
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    # The library takes the first of them, and a tokenizer may know no end.
+    model.max_seq_length = min(limit for limit in (max_tokens, model.max_seq_length, positions) if limit)
+    return model.max_seq_length
 
 
 def embed(encode: Any, inputs: Sequence[Any], option: str, dtype: str, *, normalises: bool = True) -> np.ndarray:

@@ -9,7 +9,7 @@ from transformers import AutoConfig
 
 from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_noted_name
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.engine.models.relevance import read_note
+from drag_ray.engine.models.relevance import RerankerNote, read_note
 from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.index import read_fingerprint
@@ -47,11 +47,12 @@ def find_files(config: RerankConfig) -> RerankerFiles:
             trained for that, or belongs to another base model.
     """
     folder = Path(config.model).expanduser()
-    if not (folder / ADAPTER_CONFIG_NAME).is_file():
-        source = resolve_model(config.model)
-        return RerankerFiles(config, source, None, _is_causal(config, source), config.page_chars or 0)
     try:
         note = read_note(folder)
+        if not (folder / ADAPTER_CONFIG_NAME).is_file():
+            source, note = resolve_model(config.model), note or RerankerNote()
+            page_chars = note.page_chars if config.page_chars is None else config.page_chars
+            return RerankerFiles(config, source, None, _is_causal(config, source), page_chars, note.index_fingerprint)
         if note is None:
             raise ConfigError(
                 f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "

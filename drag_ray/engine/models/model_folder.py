@@ -2,7 +2,7 @@
 
 from pathlib import Path, PurePosixPath
 
-from drag_ray.engine.models.embedded import EMBEDDED, embedded_model_dir, find_cache
+from drag_ray.engine.models.embedded import EMBEDDED, MINILM, embedded_minilm_dir, embedded_model_dir, find_cache
 from drag_ray.errors import ConfigError
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.storage.file_access import make_private, writing
@@ -18,8 +18,8 @@ _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 def resolve_model(name: str) -> str:
     """The configured model for vLLM and transformers: folders and names of the Hugging Face Hub as they are.
 
-    `embedded` becomes the folder that it is unpacked to, and a place in an object store that of its copy on this machine; whoever
-    asks first makes them while others wait.
+    `embedded` and `embedded-minilm` become the folders that they are unpacked to, and a place in an object store that of its copy
+    on this machine; whoever asks first makes them while others wait.
 
     Raises:
         ConfigError: there is no such model, or the embedded one cannot be had.
@@ -28,6 +28,8 @@ def resolve_model(name: str) -> str:
     """
     if name == EMBEDDED:
         return str(embedded_model_dir())
+    if name == MINILM:
+        return str(embedded_minilm_dir())
     return str(_fetch(name)) if is_uri(name) else name
 
 
@@ -46,7 +48,7 @@ def locate_model(model: str, option: str) -> Path:
     Raises:
         ConfigError: there is no such model.
     """
-    folder = Path(resolve_model(model) if is_uri(model) else resolve_name(model))
+    folder = Path(resolve_name(resolve_model(model)))
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download

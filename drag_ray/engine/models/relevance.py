@@ -26,8 +26,8 @@ _SYSTEM = (
 class RerankerNote(BaseConfig):
     """Settings of a trained reranker."""
 
-    instruction: str = Field(min_length=1)
-    """what it was told of its task"""
+    instruction: str = Field(default=RELEVANCE_INSTRUCTION, min_length=1)
+    """what it was told of its task, if it is a causal model"""
     page_chars: int = Field(default=0, ge=0)
     """characters that its rows had of a page at most; 0 where nobody knows"""
     index_fingerprint: str = ""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from drag_ray.engine.conversation import Row, ShownRow, read_conversation, take_columns
 from drag_ray.engine.generate import Message
-from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedPair, TokenizedRows
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class PreferencePair(ShownRow):
     rejected: list[Message]
 
 
-class DPO(Method):
+class DPO(AdapterMethod):
     """TRL's DPO on preference pairs."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"dpo": PreferencePair}

@@ -12,7 +12,7 @@ from pydantic import Field
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
-from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedConversation, TokenizedRows
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TokenizedStep(TokenizedConversation):
     temperature: float
 
 
-class GRPO(Method):
+class GRPO(AdapterMethod):
     """Replies become likelier or less likely by how much better than others they were."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"rl_steps": RewardedStep}

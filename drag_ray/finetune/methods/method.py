@@ -1,10 +1,12 @@
 """A training method: its options, and what it makes of training rows.
 
-PyTorch and TRL are imported in the functions that need them, since options are read, for `--help` too, without either.
+PyTorch, TRL and sentence-transformers are imported in the functions that need them, since options are read, for `--help` too,
+without any.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import Trainer, TrainingArguments
 
+    from drag_ray.cluster.metrics import StageRecorder
+    from drag_ray.finetune.config import TrainJob
+    from drag_ray.finetune.curve import ReportFn
     from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.publication import Description
+    from drag_ray.finetune.training_rows import TrainingRows
 
 
 class TrainerOptions(TypedDict):
@@ -38,21 +45,21 @@ class Method(BaseConfig, ABC):
 
     Attributes:
         row_types: by the names of the row formats (folders of the format stage) that it can learn from, what it reads of a row.
-        task: PEFT's name of what the trained model does.
         needs_tokens: whether it learns from the very tokens that were drawn, which an endpoint does not tell.
+        trains_adapter: whether what it trains is an adapter of engine.model.
+        trains_policy: whether what it trains writes queries, so that a round can begin with it.
         purpose: what a model does that it has trained.
-        is_asked_as_agent: whether that is asked with the prompts of the agent that collected, which are noted beside it then.
-        uses_dropout: whether it trains with dropout. What compares the probabilities of two policies, or the rewards of two
-            replies, would compare the noise of dropout too.
+        library, pipeline_tag: the words of its card for the Hugging Face Hub.
         why_nothing_is_learned: what to say, and to do, where all rows are without advantage.
     """
 
     row_types: ClassVar[Mapping[str, type[Row]]]
-    task: ClassVar[str] = WRITING_TASK
     needs_tokens: ClassVar[bool] = False
-    uses_dropout: ClassVar[bool] = False
+    trains_adapter: ClassVar[bool] = True
+    trains_policy: ClassVar[bool] = True
     purpose: ClassVar[str] = "writes search queries"
-    is_asked_as_agent: ClassVar[bool] = True
+    library: ClassVar[str] = "peft"
+    pipeline_tag: ClassVar[str] = "text-generation"
     why_nothing_is_learned: ClassVar[str] = (
         "the samples of a question earned the same, so none is better than another. Collect more samples a question "
         "(collect.samples_per_question), at a higher temperature (collect.presets)."
@@ -62,6 +69,93 @@ class Method(BaseConfig, ABC):
     def row_format(self) -> str:
         """The format of the rows that it learns from with these options."""
         return next(iter(self.row_types))
+
+    def find_start_model(self, engine_model: str) -> str:
+        """The model that it trains, of the one that engine.model names unless its options name another."""
+        return engine_model
+
+    @abstractmethod
+    def open_reader(self, job: "TrainJob") -> Callable[[Iterable[Row]], TokenizedRows]:
+        """The function that makes of training rows what the trainer takes. Raises what it raises."""
+
+    def count(self, rows: TokenizedRows) -> dict[str, int]:
+        """What is learned of training rows, by what it is."""
+        return {}
+
+    @abstractmethod
+    def train(
+        self, job: "TrainJob", rows: "TrainingRows", report: "ReportFn", resume_from: Path | None, recorder: "StageRecorder"
+    ) -> dict[str, Any]:
+        """Runs in each training process (see `trainer.train`)."""
+
+    @abstractmethod
+    def publish(
+        self, checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path
+    ) -> None:
+        """Write the folder of what was trained, whole or not at all (see `publication`)."""
+
+    def write_note(self, folder: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
+        """Note beside a trained model how it is asked, where the agent that collected does not say.
+
+        Args:
+            folder: its folder.
+            row_options: of `format`, that its rows were written with; none where they are of elsewhere.
+            index_fingerprint: of the index that they are of; empty where nobody knows.
+        """
+
+    def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
+        """The reasons against using what was trained; empty where nothing does.
+
+        Args:
+            counts: of the stage.
+            rows: of the validation side.
+        """
+        return ""
+
+
+class AdapterMethod(Method):
+    """A method that trains a LoRA adapter of a causal model by a trainer of TRL.
+
+    Attributes:
+        task: PEFT's name of what the trained model does.
+        is_asked_as_agent: whether that is asked with the prompts of the agent that collected, which are noted beside it then.
+        uses_dropout: whether it trains with dropout. What compares the probabilities of two policies, or the rewards of two
+            replies, would compare the noise of dropout too.
+    """
+
+    task: ClassVar[str] = WRITING_TASK
+    uses_dropout: ClassVar[bool] = False
+    is_asked_as_agent: ClassVar[bool] = True
+
+    def open_reader(self, job: "TrainJob") -> Callable[[Iterable[Row]], TokenizedRows]:
+        """`tokenize`, with the model's tokenizer and the stores of images."""
+        from drag_ray.engine.models.pretrained import load_tokenizer
+        from drag_ray.finetune.images import open_training_images
+
+        images = open_training_images(job.model, job.image_dirs)
+        tokenizer = RowTokenizer(load_tokenizer(job.model), job.config.max_length, images, job.compares_prompts)
+        return partial(self.tokenize, tokenizer=tokenizer)
+
+    def count(self, rows: TokenizedRows) -> dict[str, int]:
+        """Tokens and images."""
+        images = sum(len(row["image_keys"]) for row in rows.rows)
+        return {"trained_tokens": rows.num_trained_tokens, "images": images}
+
+    def train(
+        self, job: "TrainJob", rows: "TrainingRows", report: "ReportFn", resume_from: Path | None, recorder: "StageRecorder"
+    ) -> dict[str, Any]:
+        """`trainer.train`."""
+        from drag_ray.finetune.trainer import train
+
+        return train(job, rows, report, resume_from, recorder)
+
+    def publish(
+        self, checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path
+    ) -> None:
+        """`publication.publish_adapter`."""
+        from drag_ray.finetune.publication import publish_adapter
+
+        publish_adapter(self, checkpoint_dir, model, described, start_dir, stage_dir)
 
     @abstractmethod
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
@@ -82,24 +176,6 @@ class Method(BaseConfig, ABC):
     @abstractmethod
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """The trainer, with its collator; `images` are those of the rows."""
-
-    def write_note(self, adapter_dir: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
-        """Note beside a trained adapter how it is asked, where the agent that collected does not say.
-
-        Args:
-            adapter_dir: its folder.
-            row_options: of `format`, that its rows were written with; none where they are of elsewhere.
-            index_fingerprint: of the index that they are of; empty where nobody knows.
-        """
-
-    def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
-        """The reasons against using what was trained; empty where nothing does.
-
-        Args:
-            counts: of the stage.
-            rows: of the validation side.
-        """
-        return ""
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """The model's scores of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""

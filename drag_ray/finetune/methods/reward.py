@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
 from drag_ray.engine.models.adapter import REWARD_TASK
-from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ class TokenizedScoredReply(TokenizedConversation):
     score: float
 
 
-class RewardModelling(Method):
+class RewardModelling(AdapterMethod):
     """TRL's reward trainer on scored replies."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"reward": ScoredReply}
     task: ClassVar[str] = REWARD_TASK
+    trains_policy: ClassVar[bool] = False
+    pipeline_tag: ClassVar[str] = "text-classification"
     purpose: ClassVar[str] = "gives rewards to search queries"
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:

@@ -8,7 +8,7 @@ from drag_ray.engine.conversation import PromptCompletion, Row, TrainedTurns, re
 from drag_ray.engine.models.masks import Mask
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
-from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class WeightedConversation(TokenizedConversation):
     weight: float
 
 
-class SFT(Method):
+class SFT(AdapterMethod):
     """TRL's supervised trainer on conversations, of whose replies a mask lets a part through."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = _ROW_TYPES

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import Trainer
 
 from drag_ray.engine.models.adapter_weights import find_not_finite
+from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.start import START_NAME
@@ -63,14 +64,19 @@ _MOST_NAMES = 64
 
 
 class FiniteSteps(Trainer):
-    """Stands before a trainer of TRL, on tokenized rows, and stops it before it learns from numbers that are not finite.
+    """Stands before a trainer, on rows that have a name, and stops it before it learns from numbers that are not finite.
 
     transformers would go on. One NaN among the gradients takes every weight with it, and from then on each loss is NaN and logged
     as 0. DeepSpeed leaves such a step out and says nothing, so that of a training hardly any step may count.
 
     All processes stop at the same step. Looking costs one wait for the GPU a step, and transformers' own filter, which is off,
     waited twice a batch.
+
+    Attributes:
+        weights_name: the file of a checkpoint that holds its weights.
     """
+
+    weights_name = ADAPTER_WEIGHTS_NAME
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -116,13 +122,23 @@ class FiniteSteps(Trainer):
             f"it. Rows of the step, by their line in train.jsonl: {', '.join(names[:_MOST_NAMES])}{more}. {cause}"
         )
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """The schedule of `compute_rate`: that of transformers begins with a step at a rate of 0."""
+        scheduler = cast(LRScheduler | None, self.lr_scheduler)
+        if scheduler is None:
+            num_warmup = self.args.get_warmup_steps(num_training_steps)
+            rate = partial(compute_rate, num_warmup=num_warmup, num_steps=num_training_steps)
+            scheduler = self.lr_scheduler = LambdaLR(optimizer or cast(Optimizer, self.optimizer), rate)
+            self._created_lr_scheduler = True
+        return scheduler
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint; the callback that reports it is called for a good one alone."""
         step = self.state.global_step
         checkpoint_dir = Path(self._get_output_dir(trial)) / f"checkpoint-{step}"
         with saving(checkpoint_dir):
             super()._save_checkpoint(model, trial)
-            found = find_not_finite(checkpoint_dir) if self.args.should_save else None
+            found = find_not_finite(checkpoint_dir / self.weights_name) if self.args.should_save else None
         # Process 0 alone has the files, and all have to stop.
         for name in filter(None, gather_object([found])):
             raise NotFiniteError(
@@ -132,7 +148,8 @@ class FiniteSteps(Trainer):
 
 
 def _collate_with_names(collate: Callable[..., dict[str, Any]], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return collate(rows) | {ROW_NAMES: [row["name"] for row in rows]}
+    unnamed = [{column: value for column, value in row.items() if column != "name"} for row in rows]
+    return collate(unnamed) | {ROW_NAMES: [row["name"] for row in rows]}
 
 
 class AdapterTrainer(FiniteSteps):
@@ -143,16 +160,6 @@ class AdapterTrainer(FiniteSteps):
         tokens of the one and writes those of the other.
         """
         return dataset
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """The schedule of `compute_rate`: that of transformers begins with a step at a rate of 0."""
-        scheduler = cast(LRScheduler | None, self.lr_scheduler)
-        if scheduler is None:
-            num_warmup = self.args.get_warmup_steps(num_training_steps)
-            rate = partial(compute_rate, num_warmup=num_warmup, num_steps=num_training_steps)
-            scheduler = self.lr_scheduler = LambdaLR(optimizer or cast(Optimizer, self.optimizer), rate)
-            self._created_lr_scheduler = True
-        return scheduler
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         """Write the adapter without the copy of what it started from, which transformers would go on from in its place."""

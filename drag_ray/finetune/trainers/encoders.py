@@ -1,0 +1,46 @@
+"""The trainers of sentence-transformers, with the learning rate and the checks that all trainings have."""
+
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers.cross_encoder import CrossEncoderTrainer
+
+from drag_ray.engine.models.model_files import WEIGHTS_NAME
+from drag_ray.finetune.trainers.adapter_trainer import FiniteSteps
+
+
+class EncoderSteps(FiniteSteps):
+    """Stands before a trainer of sentence-transformers, and counts the tokens that its model learns from."""
+
+    weights_name = WEIGHTS_NAME
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.data_collator.valid_label_columns = ["labels"]  # which the library asks its own collator for
+        self._num_tokens = 0
+        model: Any = self.model
+        model.register_forward_pre_hook(self._count_tokens)
+
+    def _count_tokens(self, model: Any, inputs: tuple[Any, ...]) -> None:
+        if model.training:
+            self._num_tokens += int(inputs[0]["attention_mask"].sum())
+
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        """Nothing: the texts of a batch become tokens where its loss is computed."""
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """Count the tokens of a batch in all processes."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        of_batch = torch.tensor(self._num_tokens, device=self.args.device)
+        self.state.num_input_tokens_seen += int(torch.as_tensor(self.accelerator.gather(of_batch)).sum())
+        self._num_tokens = 0
+        return loss
+
+
+class CrossEncoderSteps(EncoderSteps, CrossEncoderTrainer):
+    """Of rows {query, docs, labels, name}."""
+
+
+class EmbedderSteps(EncoderSteps, SentenceTransformerTrainer):
+    """Of rows {anchor, positive, negative_1, ..., name}."""
