@@ -11,8 +11,10 @@ from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.methods.registry import METHOD_NAMES
 
 NUM_ROWS = 4
+ADAPTER_METHODS = tuple(name for name in METHOD_NAMES if FinetuneConfig(method=name).chosen_method.trains_adapter)
 
 
 def write_model(folder: Path) -> Path:

@@ -74,12 +74,13 @@ def find_similar(sets: Sequence[Shingles]) -> Iterator[tuple[int, int]]:
         for start in range(0, len(shingles), _BATCH_SHINGLES):
             signature.update_batch(shingles[start : start + _BATCH_SHINGLES].tolist())
         for other in sorted(key for key in bands.query(signature) if isinstance(key, int)):
-            if _is_similar(sets[other], shingles):
+            if is_similar(sets[other], shingles):
                 yield other, place
         bands.insert(place, signature)
 
 
-def _is_similar(left: Shingles, right: Shingles) -> bool:
+def is_similar(left: Shingles, right: Shingles) -> bool:
+    """True if two sets, of which neither is empty, have a Jaccard similarity of `MIN_JACCARD` or more."""
     smaller, larger = sorted((len(left), len(right)))
     if smaller / larger < MIN_JACCARD:  # the similarity is no greater than that
         return False

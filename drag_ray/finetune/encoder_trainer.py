@@ -27,12 +27,7 @@ _ROUNDING = 1e-5
 
 
 def train(
-    method: EncoderMethod,
-    job: TrainJob,
-    rows: TrainingRows,
-    report: ReportFn,
-    resume_from: Path | None,
-    recorder: StageRecorder,
+    job: TrainJob, rows: TrainingRows, report: ReportFn, resume_from: Path | None, recorder: StageRecorder
 ) -> dict[str, Any]:
     """Train to the end, from the checkpoint `resume_from` if there is one.
 
@@ -47,11 +42,14 @@ def train(
         NotFiniteError: loss, gradient, weights or scores are not finite.
         TrainError: the model has learned nothing.
     """
+    method = job.config.chosen_method
+    assert isinstance(method, EncoderMethod)
     disable_progress_bar()
     if not job.use_gpu:
         torch.set_num_threads(job.num_threads)
     set_seed(job.config.seed)  # also of a new head
     model = method.load(str(locate_model(job.model, method.option)), "cuda" if job.use_gpu else "cpu")
+    model.model_card_data.generate_widget_examples = False  # the card is another
     question, passages = method.take_probe(rows.train.rows[0])
     before = method.score(model, question, passages)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:

@@ -221,14 +221,7 @@ class Description:
     probe: Probe | None = None
 
 
-def publish_adapter(
-    method: AdapterMethod,
-    checkpoint_dir: Path,
-    model: str,
-    described: Description,
-    start_dir: Path | None,
-    stage_dir: Path,
-) -> None:
+def publish_adapter(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
     """Take the adapter out of a whole checkpoint, check, describe and merge it. Its folder is there only when it is whole.
 
     Raises:
@@ -238,6 +231,8 @@ def publish_adapter(
     """
     from drag_ray.engine.models.adapter_weights import check_weights  # PyTorch takes seconds to import
 
+    method = described.settings.chosen_method
+    assert isinstance(method, AdapterMethod)
     base_dir = resolve_model(model)
     adapter_dir = stage_dir / ADAPTER_DIR_NAME
     scratch_dir = stage_dir / f".{ADAPTER_DIR_NAME}"
@@ -270,7 +265,7 @@ _SAME = 0.02
 """By which the scores of two devices and number formats may differ."""
 
 
-def publish_encoder(method: EncoderMethod, checkpoint_dir: Path, model: str, described: Description, stage_dir: Path) -> None:
+def publish_encoder(checkpoint_dir: Path, model: str, described: Description, stage_dir: Path) -> None:
     """Take the encoder out of a whole checkpoint, prove and describe it. Its folder is there only when it is whole.
 
     The proof: whoever searches with the folder gets the scores that the trainer had at its end.
@@ -279,6 +274,8 @@ def publish_encoder(method: EncoderMethod, checkpoint_dir: Path, model: str, des
         ArtifactError: no space is left, or the folder cannot be written.
         TrainError: what is written does not score as what was trained.
     """
+    method = described.settings.chosen_method
+    assert isinstance(method, EncoderMethod)
     encoder_dir = stage_dir / ENCODER_DIR_NAME
     scratch_dir = stage_dir / f".{ENCODER_DIR_NAME}"
     with writing(encoder_dir):

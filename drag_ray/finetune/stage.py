@@ -222,10 +222,15 @@ def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
 
 
 def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
-    """`Method.publish` in a process of its own, so that its memory is given back; raises what it does."""
-    publish = ray.remote(num_cpus=1)(described.settings.chosen_method.publish)
+    """`publish_adapter` or `publish_encoder` in a process of its own, so that its memory is given back; raises what it does."""
+
+    from drag_ray.finetune.publication import publish_adapter, publish_encoder
+
+    adapts = described.settings.chosen_method.trains_adapter
+    publish = partial(publish_adapter, start_dir=start_dir) if adapts else publish_encoder
+    task: Any = ray.remote(num_cpus=1)(lambda: publish(checkpoint_dir, model, described, stage_dir=stage_dir))
     try:
-        ray.get(publish.remote(checkpoint_dir, model, described, start_dir, stage_dir))
+        ray.get(task.remote())
     except RayError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, DragRayError):

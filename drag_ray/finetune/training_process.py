@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,11 +45,20 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
             _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
         with about(**name_tags(checkpoints_dir.parent)):
             rows, recorder = take_result(loop_config["rows"]), open_stage_recorder(checkpoints_dir.parent)
-            return job.config.chosen_method.train(job, rows, partial(_report, checkpoints_dir), last, recorder)
+            return _find_trainer(job)(job, rows, partial(_report, checkpoints_dir), last, recorder)
     except ArtifactError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
     except DragRayError as error:
         return error
+
+
+def _find_trainer(job: TrainJob) -> Callable[..., dict[str, Any]]:
+    """The function that trains, of a module that imports no more than it needs."""
+    if job.config.chosen_method.trains_adapter:
+        from drag_ray.finetune.trainer import train
+    else:
+        from drag_ray.finetune.encoder_trainer import train
+    return train
 
 
 def _resolve(job: TrainJob) -> TrainJob:

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from drag_ray.engine.conversation import Row
+from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DataError
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.methods.method import Method
-from drag_ray.finetune.tokenized_rows import TokenizedRows, read_rows
+from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.methods.encoder import EncoderMethod
+from drag_ray.finetune.methods.method import AdapterMethod, Method
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows, read_rows
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,23 @@ def tokenize_training_rows(job: TrainJob) -> TrainingRows:
         TrainError: the model's chat template cannot be trained with, or it takes no images and the rows show some.
     """
     method = job.config.chosen_method
-    read = method.open_reader(job)
+    read = _open_reader(job)
     drawn = read_rows(job.train_path, job.config.limit, job.config.seed)
     train = _read_file(job.train_path, drawn, read)
     validation = _read_file(job.validation_path, read_rows(job.validation_path), read)
     _check_any_left(train, job.train_path, method)
     return TrainingRows(train, validation, _count(train, validation, method))
+
+
+def _open_reader(job: TrainJob) -> Callable[[Iterable[Row]], TokenizedRows]:
+    """The function that makes tokens of rows for an adapter, or texts for an encoder."""
+    method = job.config.chosen_method
+    if isinstance(method, EncoderMethod):
+        return method.read
+    assert isinstance(method, AdapterMethod)
+    images = open_training_images(job.model, job.image_dirs)
+    tokenizer = RowTokenizer(load_tokenizer(job.model), job.config.max_length, images, job.compares_prompts)
+    return partial(method.tokenize, tokenizer=tokenizer)
 
 
 def _read_file(path: Path, rows: Iterator[Row], read: Callable[[Iterable[Row]], TokenizedRows]) -> TokenizedRows:

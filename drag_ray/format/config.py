@@ -9,6 +9,7 @@ from drag_ray.config import BaseConfig, Sections
 from drag_ray.format.exports import ExportName
 from drag_ray.format.rows import OF_TURNS, FormatName
 from drag_ray.format.weights import WeightScheme
+from drag_ray.search.config import RetrievalName
 
 
 class FormatConfig(BaseConfig):
@@ -42,8 +43,15 @@ class FormatConfig(BaseConfig):
     """least difference of gains between the two sides of a preference pair; from rank 3 to 2 the gain is 0.13"""
     relevance_pages: int = Field(default=4, ge=1)
     """pages without evidence of each question in the rows for a reranker (relevance)"""
+    relevance_retrieval: RetrievalName = "bm25"
+    """what finds these pages: words, vectors, or both. Best what the reranker is to put in order"""
+    relevance_first: int = Field(default=1, ge=1)
+    """first rank of the pages among which they are drawn"""
     relevance_depth: int = Field(default=20, ge=1)
-    """best pages for the question by words among which they are drawn"""
+    """last rank of these"""
+    relevance_margin: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """with more than 0, pages are left out that score above 1 - this times the evidence: the more likely they answer the question
+    too. Pages that nearly duplicate the evidence always are"""
     relevance_chars: int = Field(default=1500, ge=50)
     """longest passage of such a row, in characters: of a longer page how it begins and the part with most of the question's rare
     words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""

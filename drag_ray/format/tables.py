@@ -12,7 +12,6 @@ from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
-from drag_ray.search.searcher import Searcher
 from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.types import ActionKind
 
@@ -79,10 +78,6 @@ class ScoredPart:
             for table in (self.turns, self.trajectories)
         )
         return replace(self, turns=turns, trajectories=trajectories)
-
-    def open_index(self) -> Searcher | None:
-        """The index, if there is one. Raises SearchIndexError where it cannot be opened."""
-        return Searcher(self.index_dir / "search_index") if self.index_dir else None
 
     def add_conversations(self, rows: pl.DataFrame) -> pl.DataFrame:
         """`rows` with the columns messages, num_opening_messages and cumulative_effort of their trajectories."""

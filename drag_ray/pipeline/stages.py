@@ -122,6 +122,7 @@ STAGES: dict[str, Stage] = {
             name="format",
             summary="Write training rows from the scored searches.",
             sections=FormatSections,
+            version=2,
             reads=("process",),
             optional_inputs=("index",),  # trajectories from elsewhere come without one
             checked_on_open=(IMAGES_DIR_NAME,),

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from training_cases import NUM_ROWS, write_job, write_model
+from training_cases import ADAPTER_METHODS, NUM_ROWS, write_job, write_model
 
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
 
@@ -31,7 +30,7 @@ def run(job: TrainJob) -> list[int]:
     return steps
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", ADAPTER_METHODS)
 def test_weights_that_run_away_stop_the_training_at_the_next_step(method: str, model_dir: Path, tmp_path: Path) -> None:
     job = write_job(tmp_path, model_dir, {"method": method, "learning_rate": 1e30})
     with pytest.raises(

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from training_cases import NUM_ROWS, write_job, write_model
+from training_cases import ADAPTER_METHODS, NUM_ROWS, write_job, write_model
 from transformers import AutoTokenizer, Trainer
 
 from drag_ray.engine.models.adapter_weights import _read_weights
+from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.pretrained import load_model
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
 
@@ -120,7 +120,7 @@ FIRST_LOSSES = {
 """Of a policy that is its own reference."""
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", ADAPTER_METHODS)
 def test_every_method_trains_the_weights_of_the_adapter_from_the_first_step_on(
     method: str, model_dir: Path, start_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +136,9 @@ def test_every_method_trains_the_weights_of_the_adapter_from_the_first_step_on(
     assert dropouts == ({0.05} if method == "sft" else set())
 
     folders = (start_dir, tmp_path / "step-1", tmp_path / "step-2")
-    weights = [{name: weight for name, weight in _read_weights(folder) if ".lora_" in name} for folder in folders]
+    weights = [
+        {name: weight for name, weight in _read_weights(folder / ADAPTER_WEIGHTS_NAME) if ".lora_" in name} for folder in folders
+    ]
     assert weights[0].keys() == weights[1].keys() == weights[2].keys()
     for before, after in itertools.pairwise(weights):
         moved = max((after[name] - before[name]).abs().max().item() for name in before)

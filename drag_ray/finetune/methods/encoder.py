@@ -1,7 +1,7 @@
 """Methods that train all weights of a small encoder, by the trainers of sentence-transformers."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -17,12 +17,6 @@ from drag_ray.storage.object_store import NameOrUri
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import Trainer
-
-    from drag_ray.cluster.metrics import StageRecorder
-    from drag_ray.finetune.config import TrainJob
-    from drag_ray.finetune.curve import ReportFn
-    from drag_ray.finetune.publication import Description
-    from drag_ray.finetune.training_rows import TrainingRows
 
 
 class Probe(TypedDict):
@@ -66,10 +60,6 @@ class EncoderMethod(Method):
     def find_start_model(self, engine_model: str) -> str:
         """Its own."""
         return self.model
-
-    def open_reader(self, job: "TrainJob") -> Callable[[Iterable[Row]], TokenizedRows]:
-        """`read`: the trainer's own tokenizer follows."""
-        return self.read
 
     def read(self, rows: Iterable[Row]) -> TokenizedRows:
         """Questions with texts. Those without evidence, or with nothing else, teach no order; their pages are counted.
@@ -121,19 +111,3 @@ class EncoderMethod(Method):
     @abstractmethod
     def take_probe(self, row: dict[str, Any]) -> tuple[str, list[str]]:
         """Question and passages of a row of the dataset."""
-
-    def train(
-        self, job: "TrainJob", rows: "TrainingRows", report: "ReportFn", resume_from: Path | None, recorder: "StageRecorder"
-    ) -> dict[str, Any]:
-        """`encoder_trainer.train`."""
-        from drag_ray.finetune.encoder_trainer import train
-
-        return train(self, job, rows, report, resume_from, recorder)
-
-    def publish(
-        self, checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path
-    ) -> None:
-        """`publication.publish_encoder`."""
-        from drag_ray.finetune.publication import publish_encoder
-
-        publish_encoder(self, checkpoint_dir, model, described, stage_dir)

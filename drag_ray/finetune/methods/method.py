@@ -5,8 +5,7 @@ without any.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import Trainer, TrainingArguments
 
-    from drag_ray.cluster.metrics import StageRecorder
-    from drag_ray.finetune.config import TrainJob
-    from drag_ray.finetune.curve import ReportFn
     from drag_ray.finetune.images import TrainingImages
-    from drag_ray.finetune.publication import Description
-    from drag_ray.finetune.training_rows import TrainingRows
 
 
 class TrainerOptions(TypedDict):
@@ -74,25 +68,9 @@ class Method(BaseConfig, ABC):
         """The model that it trains, of the one that engine.model names unless its options name another."""
         return engine_model
 
-    @abstractmethod
-    def open_reader(self, job: "TrainJob") -> Callable[[Iterable[Row]], TokenizedRows]:
-        """The function that makes of training rows what the trainer takes. Raises what it raises."""
-
     def count(self, rows: TokenizedRows) -> dict[str, int]:
-        """What is learned of training rows, by what it is."""
+        """Counts of that which is learned of training rows, by name."""
         return {}
-
-    @abstractmethod
-    def train(
-        self, job: "TrainJob", rows: "TrainingRows", report: "ReportFn", resume_from: Path | None, recorder: "StageRecorder"
-    ) -> dict[str, Any]:
-        """Runs in each training process (see `trainer.train`)."""
-
-    @abstractmethod
-    def publish(
-        self, checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path
-    ) -> None:
-        """Write the folder of what was trained, whole or not at all (see `publication`)."""
 
     def write_note(self, folder: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
         """Note beside a trained model how it is asked, where the agent that collected does not say.
@@ -127,35 +105,10 @@ class AdapterMethod(Method):
     uses_dropout: ClassVar[bool] = False
     is_asked_as_agent: ClassVar[bool] = True
 
-    def open_reader(self, job: "TrainJob") -> Callable[[Iterable[Row]], TokenizedRows]:
-        """`tokenize`, with the model's tokenizer and the stores of images."""
-        from drag_ray.engine.models.pretrained import load_tokenizer
-        from drag_ray.finetune.images import open_training_images
-
-        images = open_training_images(job.model, job.image_dirs)
-        tokenizer = RowTokenizer(load_tokenizer(job.model), job.config.max_length, images, job.compares_prompts)
-        return partial(self.tokenize, tokenizer=tokenizer)
-
     def count(self, rows: TokenizedRows) -> dict[str, int]:
         """Tokens and images."""
         images = sum(len(row["image_keys"]) for row in rows.rows)
         return {"trained_tokens": rows.num_trained_tokens, "images": images}
-
-    def train(
-        self, job: "TrainJob", rows: "TrainingRows", report: "ReportFn", resume_from: Path | None, recorder: "StageRecorder"
-    ) -> dict[str, Any]:
-        """`trainer.train`."""
-        from drag_ray.finetune.trainer import train
-
-        return train(job, rows, report, resume_from, recorder)
-
-    def publish(
-        self, checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path
-    ) -> None:
-        """`publication.publish_adapter`."""
-        from drag_ray.finetune.publication import publish_adapter
-
-        publish_adapter(self, checkpoint_dir, model, described, start_dir, stage_dir)
 
     @abstractmethod
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:

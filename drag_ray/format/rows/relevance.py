@@ -3,17 +3,22 @@
 {"question_id": "q1", "question": "How fast may the rotor turn?", "file": "pump.pdf", "page_number": 3,
  "passage": "The rotor's limit is 340 rpm ...", "is_evidence": true}
 
-Pages without evidence are drawn among the best that the index finds for the question, where those are that a reranker has to tell
-from the right one. A page that nobody named as evidence may answer a question all the same; of many drawn ones few do.
+Pages without evidence are drawn among the best that a search finds for the question, where those are that a reranker has to tell
+from the right one. A page that nobody named as evidence may answer a question all the same; of many drawn ones few do, fewer with
+a margin, and what nearly duplicates the evidence is never taken.
 """
 
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
 
+from drag_ray.agent.environment import PageIndex
+from drag_ray.agent.retrieval import open_page_index, require_vectors
 from drag_ray.agent.tasks import SEARCHING
+from drag_ray.corpus.near_duplicates import Shingles, compute_shingles, is_similar
 from drag_ray.engine.models.relevance import write_judgement
 from drag_ray.format.columns import Row, to_schema
 from drag_ray.format.config import FormatConfig
@@ -22,7 +27,7 @@ from drag_ray.format.row_format import RowFormat
 from drag_ray.format.tables import ScoredPart
 from drag_ray.search.rerank import cut_passage
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence
+from drag_ray.types import Evidence, Hit
 
 
 class PageRow(Row):
@@ -37,22 +42,31 @@ class PageRow(Row):
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index."""
+    """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index.
+
+    Raises:
+        ConfigError: the index has no vectors, which `relevance_retrieval` needs, or their model is gone.
+    """
     questions = part.trajectories.filter(pl.col("task").is_in(SEARCHING) & (pl.col("evidence").list.len() > 0))
     asked = questions.unique("question_id", keep="first", maintain_order=True).select("question_id", "question", "evidence")
-    searcher = part.open_index() if not asked.is_empty() else None
-    rows = [row for one in asked.iter_rows(named=True) for row in _list_pages(one, searcher, config)] if searcher else []
+    if asked.is_empty() or part.index_dir is None:
+        return pl.DataFrame(schema=pl.Schema(to_schema(PageRow)))
+    require_vectors(part.index_dir, config.relevance_retrieval, "format.relevance_retrieval")
+    searcher = Searcher(part.index_dir / "search_index")
+    index = open_page_index(searcher, config.relevance_retrieval, part.index_dir)
+    rows = [row for one in asked.iter_rows(named=True) for row in _list_pages(one, searcher, index, config)]
     return pl.DataFrame(rows, schema=pl.Schema(to_schema(PageRow)))
 
 
-def _list_pages(asked: dict[str, Any], searcher: Searcher, config: FormatConfig) -> Iterator[PageRow]:
+def _list_pages(asked: dict[str, Any], searcher: Searcher, index: PageIndex, config: FormatConfig) -> Iterator[PageRow]:
     question = asked["question"]
-    evidence = [Evidence(**page) for page in asked["evidence"]]
-    found = (hit.page for hit in searcher.search(question, config.relevance_depth))
-    others = [page for page in found if page not in evidence]
+    named = [Evidence(**page) for page in asked["evidence"]]
+    evidence = [page for page in named if searcher.find_page(page.file, page.page_number)]
+    shingles = [compute_shingles(searcher.text(page)) for page in evidence]
+    found = find_others(index.search(question, config.relevance_depth), named, config)
+    others = [page for page in found if not _repeats(searcher.text(page), shingles)]
     draw = random.Random(f"{config.seed} {asked['question_id']}")
-    drawn = draw.sample(others, min(config.relevance_pages, len(others)))
-    for page in [*(page for page in evidence if searcher.find_page(page.file, page.page_number)), *drawn]:
+    for page in [*evidence, *draw.sample(others, min(config.relevance_pages, len(others)))]:
         passage = cut_passage(searcher, page, question, config.relevance_chars)
         if passage.strip():  # of a page that is a picture there is nothing to read
             yield PageRow(
@@ -61,8 +75,20 @@ def _list_pages(asked: dict[str, Any], searcher: Searcher, config: FormatConfig)
                 file=page.file,
                 page_number=page.page_number,
                 passage=passage,
-                is_evidence=page in evidence,
+                is_evidence=page in named,
             )
+
+
+def find_others(hits: Sequence[Hit], evidence: Sequence[Evidence], config: FormatConfig) -> list[Evidence]:
+    """The pages of a ranking that are no evidence, from `relevance_first` on, without those within `relevance_margin`."""
+    own = [hit.score for hit in hits if hit.page in evidence]
+    most = (1 - config.relevance_margin) * max(own) if own and config.relevance_margin else math.inf
+    return [hit.page for hit in hits if hit.page not in evidence and hit.rank >= config.relevance_first and hit.score <= most]
+
+
+def _repeats(text: str, evidence: Sequence[Shingles]) -> bool:
+    shingles = compute_shingles(text)
+    return len(shingles) > 0 and any(len(other) > 0 and is_similar(shingles, other) for other in evidence)
 
 
 def to_example(row: PageRow) -> SupervisedExample:

@@ -91,7 +91,7 @@ PROCESS = Address("process", scope="rounds/1")
 @pytest.fixture
 def reranking(tmp_path: Path) -> RunConfig:
     given = {"finetune": {"method": "dpo", "epochs": 3, "batch_size": 16}, "engine": {"adapter": "somebody/adapter"}}
-    return override(RunConfig(run_dir=tmp_path, train_reranker=True, reads=("index=index", "format=mine/format")), given)
+    return override(RunConfig(run_dir=tmp_path, train_reranker="llm", reads=("index=index", "format=mine/format")), given)
 
 
 def test_it_learns_from_the_model_itself_in_a_folder_of_its_own_with_its_own_options_above_the_others(
@@ -104,6 +104,8 @@ def test_it_learns_from_the_model_itself_in_a_folder_of_its_own_with_its_own_opt
     assert training.reads == ("index=index", "process=rounds/1/process")
     scoped = reranking.model_copy(update={"scope": "second"})
     assert build_reranker_training(scoped, Address("process", scope="second")).scope == "second/reranker"
+    small = build_reranker_training(override(reranking, {"train_reranker": "cross_encoder"}), PROCESS)
+    assert (small.finetune.method, small.finetune.batch_size, small.finetune.learning_rate) == ("cross_encoder", 8, 1e-4)
     own = {"finetune": {"epochs": 2, "limit": 500}, "format": {"relevance_pages": 2}}
     training = build_reranker_training(reranking.model_copy(update={"reranker": own}), PROCESS)
     assert (training.finetune.epochs, training.finetune.limit, training.finetune.method) == (2, 500, "rerank")
@@ -114,6 +116,8 @@ def test_it_is_evaluated_beside_what_else_is_compared(reranking: RunConfig, tmp_
     settings = build_reranked_evaluation(reranking).evaluate
     assert settings.baselines == ("question", "rerank")
     assert settings.take(RerankedConfig).model == str(tmp_path / "reranker/finetune/adapter")
+    small = override(reranking, {"train_reranker": "cross_encoder"})
+    assert build_reranked_evaluation(small).evaluate.take(RerankedConfig).model == str(tmp_path / "reranker/finetune/encoder")
     ordered = reranking.model_copy(update={"evaluate": EvaluateConfig(baselines=("rerank", "rm3"))})
     assert build_reranked_evaluation(ordered).evaluate.baselines == ("rerank", "rm3")
 
@@ -123,12 +127,12 @@ def test_it_is_evaluated_beside_what_else_is_compared(reranking: RunConfig, tmp_
     ("options", "said"),
     [
         ({"reranker": {"finetunes": {}}}, "reranker: unknown key 'finetunes'"),
-        ({"reranker": {"finetune": {"method": "sft"}}}, "reranker: finetune.method sft trains no reranker"),
+        ({"reranker": {"finetune": {"method": "sft"}}}, "reranker: finetune.method sft is not what train_reranker llm trains"),
         ({"evaluate": {"rerank": {"model": "another"}}}, "evaluate.rerank.model 'another': the pipeline trains one itself"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path, rounds: int, options: dict, said: str) -> None:
     run = run_rounds if rounds else run_pass
     with pytest.raises(ConfigError, match=said):
-        run(override(RunConfig(run_dir=tmp_path, rounds=rounds, train_reranker=True), options))
+        run(override(RunConfig(run_dir=tmp_path, rounds=rounds, train_reranker="llm"), options))
     assert not list(tmp_path.iterdir())

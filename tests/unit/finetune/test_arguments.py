@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from training_cases import ADAPTER_METHODS
 
 from drag_ray.cluster.nodes import NodeResources, SharedPathNodes
 from drag_ray.finetune.arguments import build_deepspeed_settings, build_options, resolve_zero_stage
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import _build_adapter
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate, leave_out_broken_kernels
 from drag_ray.finetune.workers import Workers, size_workers
@@ -96,7 +96,7 @@ def test_every_step_learns_and_the_rate_rises_and_falls(num_warmup: int, num_ste
     assert min(found) > 0
 
 
-@pytest.mark.parametrize(("method", "dropout"), [(name, 0.3 if name == "sft" else 0.0) for name in METHOD_NAMES])
+@pytest.mark.parametrize(("method", "dropout"), [(name, 0.3 if name == "sft" else 0.0) for name in ADAPTER_METHODS])
 def test_what_learns_replies_as_they_stand_trains_with_dropout(method: str, dropout: float) -> None:
     config = FinetuneConfig.model_validate({"method": method, "lora_dropout": 0.3, "batch_size": 2})
     assert _build_adapter(config, has_vision=False).lora_dropout == dropout

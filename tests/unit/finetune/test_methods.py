@@ -76,7 +76,7 @@ def test_records_hold_the_options_of_the_chosen_method_alone() -> None:
 
 
 def test_a_method_that_is_unknown_or_gone_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValidationError, match="'sft', 'dpo', 'reward', 'rerank' or 'grpo'"):
+    with pytest.raises(ValidationError, match="'sft', 'dpo', 'reward', 'rerank', 'cross_encoder', 'embed' or 'grpo'"):
         FinetuneConfig(method="ppo")
     with pytest.raises(ValidationError, match="'kto' is no method any more: choose dpo"):
         FinetuneConfig(method="kto")

@@ -14,7 +14,7 @@ from drag_ray.engine.models.relevance import RerankerNote, write_note
 from drag_ray.finetune import curve, outcome
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.curve import ReportCallback, build_curve
-from drag_ray.finetune.publication import write_card
+from drag_ray.finetune.publication import _OF_ADAPTER, write_card
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import compute_file_fingerprint
 
@@ -57,7 +57,7 @@ COUNTS = {"rows": 594, "steps": 30, "first_loss": 2.5, "last_loss": 1.25, "eval_
 def read_card(folder: Path, base_name: str) -> ModelCard:
     (folder / "adapter_model.safetensors").write_bytes(b"weights")
     base = BaseModel(base_name, "base-fingerprint", 64, 2)
-    write_card(folder, FinetuneConfig(method="dpo"), base, COUNTS, {"format": "rows-fingerprint"})
+    write_card(folder, _OF_ADAPTER, FinetuneConfig(method="dpo"), base, COUNTS, {"format": "rows-fingerprint"})
     return ModelCard.load(folder / "README.md")
 
 

@@ -1,10 +1,11 @@
 """Rows that compare: preference pairs, scored queries, steps with their advantages, and pages beside the evidence."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -12,17 +13,17 @@ from factories import asked_at, build_answer, build_call, build_page, build_ques
 from small_index import write_index
 
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.errors import DataError
+from drag_ray.errors import ConfigError, DataError
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import SupervisedExample
 from drag_ray.format.leaks import PageChecker
 from drag_ray.format.rows.dpo import build_rows as build_pairs
-from drag_ray.format.rows.relevance import FORMAT, PageRow
+from drag_ray.format.rows.relevance import FORMAT, PageRow, find_others
 from drag_ray.format.rows.relevance import build_rows as build_page_rows
 from drag_ray.format.rows.reward import build_rows as build_scored_queries
 from drag_ray.format.rows.rl_steps import build_rows as build_steps
 from drag_ray.format.tables import ScoredPart
-from drag_ray.types import Evidence
+from drag_ray.types import Evidence, Hit
 
 RENDER = get_protocol("tags").render_search
 
@@ -256,6 +257,34 @@ def test_so_many_pages_are_drawn_and_the_same_ones_again_and_none_without_an_ind
     assert drawn[0].equals(drawn[1])
     assert len({rows.filter(~pl.col("is_evidence"))["page_number"].item() for rows in drawn}) == 2
     assert build_page_rows(replace(paged, index_dir=None), FormatConfig()).is_empty()
+
+
+def test_pages_are_drawn_from_a_range_of_ranks_and_below_a_share_of_the_score_of_the_evidence() -> None:
+    hits = [Hit("a.pdf", number, number, score) for number, score in enumerate((9.0, 8.0, 7.9, 3.0), 1)]
+    evidence = [Evidence("a.pdf", 2)]
+
+    def find(**options: Any) -> list[int]:
+        return [page.page_number for page in find_others(hits, evidence, FormatConfig(**options))]
+
+    assert find() == [1, 3, 4]
+    assert find(relevance_first=3) == [3, 4]
+    assert find(relevance_margin=0.05) == [4]
+    assert find(relevance_margin=0.01) == [3, 4]
+    assert [page.page_number for page in find_others(hits, [], FormatConfig(relevance_margin=0.5))] == [1, 2, 3, 4]
+
+
+def test_what_nearly_duplicates_the_evidence_is_never_one_of_the_others(tmp_path: Path, paged: ScoredPart) -> None:
+    shutil.rmtree(tmp_path / "index")
+    long = "The rotor may turn at 340 rpm and no faster, " * 3 + " ".join(f"word{number}" for number in range(30))
+    texts = [long, f"{long} too", f"rotor {' '.join(f'other{number}' for number in range(30))}", ""]
+    pages = [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(texts, 1)]
+    write_index(tmp_path / "index", pages, [])
+    assert build_page_rows(paged, FormatConfig())["page_number"].to_list() == [1, 3]
+
+
+def test_vectors_that_the_index_lacks_are_asked_for(paged: ScoredPart) -> None:
+    with pytest.raises(ConfigError, match=r"format\.relevance_retrieval 'hybrid': .* has no vectors of its pages"):
+        build_page_rows(paged, FormatConfig(relevance_retrieval="hybrid"))
 
 
 def test_a_page_that_is_called_what_it_is_not_is_caught(paged: ScoredPart) -> None:
