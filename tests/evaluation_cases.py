@@ -60,11 +60,11 @@ def build_answering(answers: Mapping[str, Sequence[str]], ranks: Sequence[int | 
 
 
 def build_comparison(
-    ranks: Ranks, baseline: str = "base", num_resamples: int = 500, num_documents: int | None = None
+    ranks: Ranks, baseline: str = "base", num_resamples: int = 500, num_documents: int | None = None, **options: Any
 ) -> Comparison:
     questions = build_questions(len(next(iter(ranks.values()))), num_documents)
     results = compute_results(build_rollouts(ranks, num_documents), questions)
-    return compare(results, baseline, num_resamples=num_resamples)
+    return compare(results, baseline, num_resamples=num_resamples, **options)
 
 
 def build_searching(

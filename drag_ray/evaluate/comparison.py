@@ -1,12 +1,13 @@
 """Policies side by side on the same questions: what is compared with what, and what went wrong."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
+from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidate, compare_candidate
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, TurnSuccess, compute_efforts, compute_turns
 from drag_ray.evaluate.measure import Criterion, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.measures import build_measures, build_recalls, build_strata
@@ -39,7 +40,7 @@ class Comparison:
     differences that of the subject to the baseline alone.
     `subject` is the policy whose gain is in question, `split` what the questions are of (see `questions`). `turns` has those that
     search more than once. `first_search_ranks` holds the rank of the evidence in the first search, aligned with `question_ids`,
-    None beyond `depth`.
+    None beyond `depth`. `deployment` is what to deploy, None where that cannot be said.
     """
 
     task: str
@@ -63,6 +64,7 @@ class Comparison:
     question_ids: tuple[str, ...]
     first_search_ranks: dict[str, tuple[int | None, ...]]
     prices: Prices = NO_PRICES
+    deployment: Deployment | None = None
 
     @property
     def criterion(self) -> Criterion:
@@ -98,6 +100,8 @@ def compare(
     subject: str = "",
     *,
     split: str = TEST,
+    trained: Collection[str] = (),
+    latency: Latency | None = None,
     prices: Prices = NO_PRICES,
     confidence: float = 0.95,
     num_resamples: int = 10_000,
@@ -110,6 +114,8 @@ def compare(
         baseline: the policy that the others are measured against.
         subject: the policy whose gain is in question; the last one that is not the baseline when empty.
         split: what the questions are of, for the record.
+        trained: the policies whose model was trained, beside the subject.
+        latency: of the baseline `rerank`, if it was timed.
         prices: of tokens.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
@@ -129,6 +135,11 @@ def compare(
     question_ranks = find_question_ranks(aligned)
     resampling = Resampling(compute_clusters(some), confidence, num_resamples, seed)
     rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, resampling)
+    candidate = choose_candidate(aligned, subject)
+    measures = build_measures(aligned, criterion.primary)
+    deployment = compare_candidate(aligned, candidate, {*trained, subject}, measures, criterion, resampling)
+    if deployment and candidate != subject:
+        deployment = replace(deployment, latency=latency)
     return Comparison(
         task=task,
         split=split,
@@ -151,6 +162,7 @@ def compare(
         question_ids=tuple(result.question_id for result in some),
         first_search_ranks={policy: tuple(r.first_search_rank for r in rs) for policy, rs in aligned.items()},
         prices=prices,
+        deployment=deployment,
     )
 
 

@@ -16,11 +16,12 @@ from drag_ray.errors import DamageError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.context import build_context
+from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.policies.question_weights import FoundWeight, apply_found_weights
-from drag_ray.evaluate.policies.reranked_policies import put_pages_in_order, read_pages
+from drag_ray.evaluate.policies.reranked_policies import measure_latency, put_pages_in_order, read_pages
 from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.policies.rollouts import roll_out
@@ -28,6 +29,7 @@ from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
 from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
+from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
@@ -76,7 +78,9 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         rate = sections.rollout.max_failure_rate
         judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
-    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections)
+    reranker = baselines.get(Rerank.name)
+    latency = measure_latency(reranker, index.index_dir, questions) if isinstance(reranker, Rerank) else None
+    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, latency)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(build_parts(comparison, context)))
@@ -136,6 +140,7 @@ def _compare(
     models: Sequence[ModelPolicy],
     trained: str,
     sections: EvaluateSections,
+    latency: Latency | None,
 ) -> Comparison:
     """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
     settings = sections.evaluate
@@ -145,6 +150,8 @@ def _compare(
         baseline,
         subject,
         split=settings.split,
+        trained=[model.name for model in models if model.name not in (BASE_NAME, PROMPTED_NAME)],
+        latency=latency,
         prices=find_prices(settings, models),
         num_resamples=settings.num_resamples,
         seed=sections.seed,

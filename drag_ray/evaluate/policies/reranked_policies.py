@@ -8,7 +8,9 @@ for and written in processes beside it, so that it never waits for all of it.
 
 import logging
 import pickle
+import statistics
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -19,13 +21,15 @@ from tqdm import tqdm
 
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.cluster.metrics import open_stage_recorder
-from drag_ray.cluster.tasks import Step, map_rows
+from drag_ray.cluster.nodes import free_gpus, takes_gpus
+from drag_ray.cluster.tasks import Step, map_rows, run_task
 from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
 from drag_ray.search.rerank import cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence, Hits, Trajectory
+from drag_ray.types import Evidence, Hits, Question, Trajectory
 
 if TYPE_CHECKING:
     from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _QUESTIONS_PER_ROW = 16
+_TIMED = 30
+"""Questions that are enough for a median."""
+_TIMED_THREADS = 2
 
 
 class AskedQuestion(NamedTuple):
@@ -130,6 +137,47 @@ def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, config: Re
     num_pages = sum(len(one.scores) for one in read)
     _logger.info(f"rerank: {num_pages:,} pages were read")
     return read
+
+
+def measure_latency(reranker: Rerank, index_dir: Path, questions: Sequence[Question]) -> Latency:
+    """Time search and reading for one question at a time, on a GPU of the cluster if that is where the model reads, or else on
+    two CPUs.
+
+    Args:
+        reranker: prepared.
+        index_dir: the folder of the search index.
+        questions: the first `_TIMED` are asked, after one that does not count.
+
+    Raises:
+        ConfigError: the model cannot be read.
+    """
+    texts = [question.question for question in questions[: _TIMED + 1]]
+    return run_task(_time_questions, (reranker, index_dir, texts), free_gpus() if takes_gpus(reranker.options.device) else 0)
+
+
+def _time_questions(reranker: Rerank, index_dir: Path, questions: Sequence[str]) -> Latency:
+    """Runs in the task."""
+    import torch
+
+    from drag_ray.engine.encoders.reranker import load_page_ranker
+
+    torch.set_num_threads(_TIMED_THREADS)
+    options = reranker.options
+    searcher = Searcher(index_dir)
+    index, ranker = reranker.open_searcher(searcher, questions), load_page_ranker(options, searcher)
+    times: list[float] = []
+    for question in questions:
+        started = time.perf_counter()
+        ranker.rerank(question, index.search(question, options.depth), options.depth)
+        times.append(time.perf_counter() - started)
+    on_gpu = torch.cuda.is_available() and options.device != "cpu"
+    return Latency(
+        median_ms=round(statistics.median(times[1:] or times) * 1000, 1),
+        num_questions=max(len(times) - 1, 1),
+        num_pages=options.depth,
+        device=torch.cuda.get_device_name() if on_gpu else f"{_TIMED_THREADS} CPU cores",
+        gpu_gib=round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else 0.0,
+    )
 
 
 class _RowStep(ABC):

@@ -6,9 +6,10 @@ from dataclasses import astuple
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.deployment import Deployment
 from drag_ray.evaluate.effort import Ratio, TurnSuccess
 from drag_ray.evaluate.measure import Criterion, Unit
-from drag_ray.evaluate.policies.policy import BASE_NAME, is_without_language_model
+from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.statistics.differences import SIGN_FLIP, Difference, Finding
 from drag_ray.evaluate.statistics.intervals import FEW_CLUSTERS
 from drag_ray.evaluate.statistics.pass_at_k import PassRate
@@ -175,30 +176,46 @@ def write_incidents(comparison: Comparison) -> list[str]:
 
 
 def write_verdict(comparison: Comparison) -> list[str]:
-    """One sentence on the primary measure for the subject against each other policy, the baseline first.
+    """What to deploy, how sure that is, and a sentence on the primary measure for the subject against the baseline; what differs
+    otherwise is in the tables.
 
-    A subject that searches more than once has another for each, on all that it shows.
+    A subject that searches more than once has another, on all that it shows.
     """
-    others = [policy for policy in comparison.policies if policy not in (comparison.baseline, comparison.subject)]
-    references = [comparison.baseline, *others]
-    sentences = [_write_sentence(comparison.primary, reference, comparison) for reference in references]
-    sentences += _write_best_without_language_model(comparison)
+    sentences = _write_deployment(comparison.deployment, comparison) if comparison.deployment else []
+    sentences.append(_write_sentence(comparison.primary, comparison.baseline, comparison))
     if comparison.subject in comparison.turns:
-        sentences += [_write_equal_pages(comparison, reference) for reference in references]
+        sentences.append(_write_equal_pages(comparison, comparison.baseline))
     return sentences
 
 
-def _write_best_without_language_model(comparison: Comparison) -> list[str]:
-    """Best policy without a language model, which the others have to beat; nothing where the question alone is there, or where
-    none of them is measured, as by answers that they do not give."""
-    row, subject = comparison.primary, comparison.subject
-    found = {policy: row.metrics[policy].value for policy in comparison.policies}
-    values = {name: value for name, value in found.items() if is_without_language_model(name) and value is not None}
-    if len(values) < 2:
-        return []
-    best = max(values, key=lambda name: values[name])
-    had = "" if subject in values else f", where {subject} has {_write_value(found[subject], row.unit)}"
-    return [f"Best without a language model is {best}: {row.label.lower()} {_write_value(values[best], row.unit)}{had}."]
+def _write_deployment(deployment: Deployment, comparison: Comparison) -> list[str]:
+    """The policy to deploy with its measures and its cost, and how far it is above the others."""
+    policy, candidate = deployment.policy, deployment.candidate
+    known = [row for row in deployment.rows if policy in row.metrics]
+    values = ", ".join(f"{row.label} {_write_value(row.metrics[policy].value, row.unit)}" for row in known)
+    cost = ""
+    if policy == candidate and (latency := deployment.latency):
+        memory = f" and {latency.gpu_gib:g} GiB of its memory" if latency.gpu_gib else ""
+        cost = (
+            f"; a question takes {latency.median_ms:,.0f} ms (median of {latency.num_questions}, one at a time) with "
+            f"{latency.num_pages} pages read on {latency.device}{memory}"
+        )
+    references = dict.fromkeys(d.reference for row in deployment.rows for d in row.differences)
+    compared = [_write_candidate(deployment, reference, comparison) for reference in references]
+    return [f"Deploy {policy}: {values}{cost}.", *compared]
+
+
+def _write_candidate(deployment: Deployment, reference: str, comparison: Comparison) -> str:
+    """The candidate beside another policy, by each of the measures."""
+    differences = [(row, row.difference(deployment.candidate, reference)) for row in deployment.rows]
+    words = {Finding.MORE: "surely above", Finding.LESS: "surely below"}
+    found = [
+        f"{words.get(difference.finding or Finding.UNSURE, 'not surely above or below')} by {write_label(row)} "
+        f"({write_difference(difference, row)})"
+        for row, difference in differences
+    ]
+    best = ", the best that needs no training of a model," if reference == deployment.best_untrained else ""
+    return f"Against {reference}{best} {deployment.candidate} is {' and '.join(found)}."
 
 
 def _write_value(value: float | None, unit: Unit) -> str:

@@ -1,5 +1,4 @@
 import dataclasses
-from dataclasses import replace
 
 import pytest
 from evaluation_cases import CONTEXT, build_comparison, build_searching
@@ -7,6 +6,7 @@ from scipy import stats
 
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.policies.question_weights import FoundWeight
 from drag_ray.evaluate.report.formatting import (
@@ -141,26 +141,52 @@ def test_gains_and_losses_are_said_in_counts_and_points_and_as_sure_as_they_are(
     assert p_value in sentence
 
 
-def test_the_subject_is_judged_against_every_other_policy():
-    sentences = write_verdict(build_comparison({"base": [None] * 20, "raw question": [1] * 20, "tuned": [1] * 19 + [None]}))
-    assert "than base" in sentences[0]
-    assert sentences[1].startswith(
-        "Cannot tell whether tuned finds more than raw question: 1 fewer first hit over 20 test questions"
+def test_the_subject_is_judged_against_the_baseline_alone_where_the_question_was_not_searched():
+    [sentence] = write_verdict(build_comparison({"base": [None] * 20, "raw question": [1] * 20, "tuned": [1] * 19 + [None]}))
+    assert "than base" in sentence
+
+
+RERANKED = {
+    "base": [3] * 40,
+    "question": [4] * 40,
+    "hybrid": [2] * 30 + [1] * 10,
+    "rerank": [1] * 38 + [2] * 2,
+    "tuned": [3] * 40,
+}
+
+
+def test_what_to_deploy_is_said_first_with_its_cost_and_how_sure_it_is():
+    latency = Latency(median_ms=142.4, num_questions=30, num_pages=20, device="2 CPU cores", gpu_gib=0.0)
+    comparison = build_comparison({**RERANKED, "tuned+rerank": [1] * 40}, subject="tuned", latency=latency)
+    assert comparison.deployment
+    assert (comparison.deployment.candidate, comparison.deployment.best_untrained) == ("rerank", "hybrid")
+    tests = [d.adjusted_p_value for row in comparison.deployment.rows for d in row.differences]
+    assert len(tests) == 4  # two measures, two references: no other difference makes them less sure
+    deploy, question, untrained, subject = write_verdict(comparison)
+    assert deploy == (
+        "Deploy rerank: Hit@1 95.0 %, MRR 0.975; a question takes 142 ms (median of 30, one at a time) with 20 pages read on "
+        "2 CPU cores."
     )
+    assert question.startswith("Against question rerank is surely above by Hit@1 % (+95.0 [")
+    assert untrained.startswith(
+        "Against hybrid, the best that needs no training of a model, rerank is surely above by Hit@1 % (+70"
+    )
+    assert subject.startswith("Cannot tell whether tuned finds more than base")
 
 
-def test_the_best_without_a_language_model_is_named_beside_the_subject():
-    ranks = {"base": [None] * 4, "question": [1, None, None, None], "features": [1, 1, 1, None], "tuned": [1, 1, None, None]}
-    sentences = write_verdict(build_comparison({**ranks, "tuned+hybrid": [1] * 4}))
-    assert sentences[-1] == "Best without a language model is features: first-hit rate 75.0 %, where tuned+hybrid has 100.0 %."
-    assert not any("without a language model" in one for one in write_verdict(build_comparison({"base": [1], "question": [1]})))
+def test_what_is_not_surely_better_than_the_untrained_is_not_deployed():
+    ranks = {**RERANKED, "rerank": [2] * 29 + [1] * 11}
+    latency = Latency(median_ms=142.4, num_questions=30, num_pages=20, device="2 CPU cores", gpu_gib=0.0)
+    deploy, _, untrained, _ = write_verdict(build_comparison(ranks, latency=latency))
+    assert deploy == "Deploy hybrid: Hit@1 25.0 %, MRR 0.625."
+    assert "rerank is not surely above or below by Hit@1 % (+2.5 [" in untrained
 
 
-def test_baselines_that_are_not_measured_are_not_the_best():
-    comparison = build_comparison({"base": [None], "question": [1], "features": [1], "tuned": [1]})
-    metrics = {name: replace(one, value=None) if name != "tuned" else one for name, one in comparison.primary.metrics.items()}
-    rows = tuple(replace(row, metrics=metrics) if row == comparison.primary else row for row in comparison.rows)
-    assert not any("without a language model" in one for one in write_verdict(replace(comparison, rows=rows)))
+def test_without_a_reranker_the_trained_writer_is_the_candidate_and_what_is_trained_is_no_reference():
+    ranks = {"base": [2] * 40, "question": [3] * 40, "dpo": [1] * 40, "dpo+hybrid": [1] * 40, "tuned": [1] * 40}
+    deployment = build_comparison(ranks, trained=["dpo"]).deployment
+    assert deployment
+    assert (deployment.candidate, deployment.best_untrained, deployment.policy) == ("tuned", "base", "tuned")
 
 
 def test_what_would_have_been_found_and_what_is_needed_is_said_where_nothing_was():
@@ -187,7 +213,7 @@ def test_a_gain_is_not_sure_before_it_is_corrected():
 
 def test_all_searches_are_compared_at_equal_pages_and_the_pages_are_said():
     sentences = write_verdict(build_searching("question", baseline="question", subject="base"))
-    assert sentences[1] == (
+    assert sentences[-1] == (
         "With all its searches base shows 5.00 pages a question and finds the evidence of 66.7 %; question with as many pages of "
         "66.7 % (+0.0 points, 95% interval +0.0..+0.0, raw p=1)."
     )
