@@ -12,6 +12,8 @@ from record import write_result
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.storage import artifacts
 
+_RERANKER = ("reranker/format", "reranker/finetune")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -19,13 +21,16 @@ def main() -> None:
     parser.add_argument("--name", default="demo", help="name of the result")
     options = parser.parse_args()
     run_dir: Path = options.run_dir
-    manifests = {name: artifacts.require_manifest(run_dir / name) for name, stage in STAGES.items() if not stage.switch}
+    stages = [*(name for name, stage in STAGES.items() if not stage.switch), *_RERANKER]
+    manifests = {name: artifacts.require_manifest(run_dir / name) for name in stages}
     comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())
     write_result(
         options.name,
         {
             "stage_seconds": {name: manifest.duration_s for name, manifest in manifests.items()},
             "stage_counts": {name: manifest.counts for name, manifest in manifests.items()},
+            "verdict": comparison["verdict"],
+            "deployment": comparison["deployment"],
             "questions": comparison["num_questions"],
             "top_k": comparison["top_k"],
             "depth": comparison["depth"],

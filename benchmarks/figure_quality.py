@@ -25,6 +25,8 @@ def write_demo() -> str:
         "features": "the question, its pages put in order by a few features (`features`)",
         "base": "question + what SmolLM2-135M adds",
         "tuned": "question + what the tuned model adds",
+        "rerank": "**the question, its pages read by the trained cross-encoder**",
+        "tuned+rerank": "question + what the tuned model adds, read by it",
     }
     hits = ("hit_at_1", "hit_at_3", "hit_at_10")
 
@@ -42,7 +44,20 @@ def write_demo() -> str:
     ]
     for reference, text in (("question", "the question"), ("base", "the model it came from")):
         rows.append([f"tuned above {text}", *(write_difference(measure, reference) for measure in (*hits, "mrr"))])
+    for reference in (results.get("deployment") or {"rows": [{"differences": []}]})["rows"][0]["differences"]:
+        rows.append(_write_candidate(results["deployment"], reference["reference"]))
     return to_table(["first search", "Hit@1", "Hit@3", "Hit@10", "MRR"], rows)
+
+
+def _write_candidate(deployment: Any, reference: str) -> list[str]:
+    """The candidate's differences to another policy, of the measures that are tested."""
+    cells = {"hit_at_1": "", "hit_at_3": "", "hit_at_10": "", "mrr": ""}
+    for row in deployment["rows"]:
+        found = next(one for one in row["differences"] if one["reference"] == reference)
+        scale, digits = (1, 3) if row["name"] == "mrr" else (100, 1)
+        value, low, high = (f"{scale * found[name]:+.{digits}f}" for name in ("value", "low", "high"))
+        cells[row["name"]] = f"{value} [{low}, {high}], {write_test(found['p_value'], found['adjusted_p_value'])}"
+    return [f"`{deployment['candidate']}` above `{reference}`", *cells.values()]
 
 
 LARGE = "Qwen2.5-Coder-1.5B-Instruct"

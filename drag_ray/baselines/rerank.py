@@ -1,5 +1,6 @@
 """Reranking: the best pages of another search for the question, in the order of a model that reads question and page together."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
@@ -14,6 +15,8 @@ from drag_ray.search.config import RerankConfig, RetrievalName
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageIndex
     from drag_ray.search.searcher import Searcher
+
+_logger = logging.getLogger(__name__)
 
 _FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense": Dense, "hybrid": Hybrid}
 
@@ -56,9 +59,10 @@ class Rerank(RawQuestion):
                 f"evaluate.baselines {cls.name!r}: there is no model that ranks. Name one, --evaluate.rerank.model FOLDER, or "
                 "one that the run has trained, --reads finetune=reranker/finetune"
             )
-        from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
+        from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 
-        say_other_index(find_files(options), sources.index_dir / "search_index")
+        if doubt := describe_other_index(find_files(options), sources.index_dir / "search_index"):
+            _logger.warning(doubt)
         return cls(options, _FOUND_BY[options.retrieval].prepare(sources))
 
     def describe(self) -> str:

@@ -117,6 +117,9 @@ class RerankConfig(BaseConfig):
     base: NameOrUri = ""
     """the base model, where the model is an adapter; empty takes the one that the adapter's folder names, but none in an object
     store: such a folder may come from anywhere, and is not to have anything fetched"""
+    other_index: bool = False
+    """let an endpoint use one that was trained for another index: of another collection it can order pages far worse than the
+    search does. An index that has grown is another one too; an evaluation says whether it is as good there, and asks nothing"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
     page_chars: int | None = Field(default=None, ge=0)

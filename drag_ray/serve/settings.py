@@ -143,9 +143,13 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
 def _check_searches(index_dir: Path, config: ServeConfig, agents: Iterable[AgentConfig]) -> None:
     """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
     if config.rerank.model:
-        from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
+        from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 
-        say_other_index(find_files(config.rerank), index_dir / "search_index")
+        doubt = describe_other_index(find_files(config.rerank), index_dir / "search_index")
+        if doubt and not config.rerank.other_index:
+            raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
+        if doubt:
+            _logger.warning(doubt)
     require_vectors(index_dir, config.retrieval, "serve.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)

@@ -1,6 +1,5 @@
 """Location of a reranker's weights and tokenizer, and its kind."""
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.index import read_fingerprint
 from drag_ray.storage.object_store import is_uri
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,20 +64,20 @@ def find_files(config: RerankConfig) -> RerankerFiles:
     return RerankerFiles(config, source, folder, _is_causal(config, source), page_chars, note.index_fingerprint)
 
 
-def say_other_index(files: RerankerFiles, index_dir: Path) -> None:
-    """Say in the log that a reranker was trained for another index than the one whose pages it is to put in order.
-
-    An index grows, so that is not refused.
+def describe_other_index(files: RerankerFiles, index_dir: Path) -> str:
+    """The words that a reranker was trained for another index than the one whose pages it is to put in order; empty where it was
+    not, or nobody knows.
 
     Raises:
         SearchIndexError: the index is none that can be read.
     """
-    if files.index_fingerprint and files.index_fingerprint != (searched := read_fingerprint(index_dir)):
-        _logger.warning(
-            f"rerank.model {files.config.model!r} was trained for another index ({files.index_fingerprint}) than is searched "
-            f"({searched}). Where that is another collection, it can put its pages in a far worse order than the search has "
-            "them in (docs/methods/rerank.md): compare `rerank` with `question` in an evaluation, or train one for this index."
-        )
+    if not files.index_fingerprint or files.index_fingerprint == (searched := read_fingerprint(index_dir)):
+        return ""
+    return (
+        f"rerank.model {files.config.model!r} was trained for another index ({files.index_fingerprint}) than is searched "
+        f"({searched}). Where that is another collection, it can put its pages in a far worse order than the search has "
+        "them in (docs/methods/rerank.md): compare `rerank` with `question` in an evaluation, or train one for this index."
+    )
 
 
 def _read_local_name(folder: Path) -> str:

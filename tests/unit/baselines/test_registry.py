@@ -52,7 +52,7 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
 
 @pytest.fixture
 def any_model_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("find_files", "say_other_index"):
+    for name in ("find_files", "describe_other_index"):
         monkeypatch.setattr(f"drag_ray.engine.encoders.reranker_files.{name}", lambda *given: None)
 
 

@@ -15,13 +15,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from drag_ray.engine.encoders.pair_writer import load_pair_writer
 from drag_ray.engine.encoders.reranker import YesOrNo, load_reranker
-from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
+from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 from drag_ray.engine.models.adapter import check_adapter_writes, read_base_model, write_base_model
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.relevance import RerankerNote, write_note
-from drag_ray.errors import ConfigError, TrainError
+from drag_ray.errors import ConfigError, ServeError, TrainError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.index import read_fingerprint
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.settings import _check_searches
 
 QUESTION = "rotor speed"
 TINY: dict[str, Any] = {
@@ -141,16 +143,21 @@ def test_it_reads_as_much_of_a_page_as_it_was_trained_on_unless_that_is_said(tmp
 
 
 @pytest.mark.seconds
-def test_one_that_was_trained_for_another_index_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_that_is_said(tmp_path: Path) -> None:
     write_index(tmp_path / "index", [build_page()], [])
     index_dir = tmp_path / "index" / "search_index"
     folder = write_ranking_adapter(tmp_path / "adapter")
-    for fingerprint in ("", read_fingerprint(index_dir), "0123abcd"):
-        assert not caplog.messages
+    config = RerankConfig(model=str(folder))
+    for fingerprint in ("", read_fingerprint(index_dir)):
         write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=fingerprint))
-        say_other_index(find_files(RerankConfig(model=str(folder))), index_dir)
-    [message] = caplog.messages
-    assert "was trained for another index (0123abcd) than is searched" in message
+        assert not describe_other_index(find_files(config), index_dir)
+        _check_searches(tmp_path / "index", ServeConfig(rerank=config), [])
+    write_note(folder, RerankerNote(instruction="Find.", index_fingerprint="0123abcd"))
+    said = "was trained for another index (0123abcd) than is searched"
+    assert said in describe_other_index(find_files(config), index_dir)
+    with pytest.raises(ServeError, match=r"serve\.rerank\.model .* was trained for another index.*--serve\.rerank\.other-index"):
+        _check_searches(tmp_path / "index", ServeConfig(rerank=config), [])
+    _check_searches(tmp_path / "index", ServeConfig(rerank=config.model_copy(update={"other_index": True})), [])
 
 
 @pytest.mark.seconds
