@@ -25,7 +25,7 @@ def read_trajectories(path: str | Path) -> pl.DataFrame:
         False
     """
     tables = [schemas.read_table(file, schemas.TRAJECTORIES) for file in list_files(Path(path))]
-    return pl.concat([pl.DataFrame(table) for table in tables]).sort("id", "policy")
+    return pl.concat([pl.DataFrame(table) for table in tables]).sort("id", pl.col("provenance").struct.field("policy"))
 
 
 def read_results(path: str | Path) -> pl.DataFrame:

@@ -38,7 +38,7 @@ def build_case(trajectory: Trajectory) -> AnswerCase | None:
     """The case to judge of a rollout; None where that is known without a judge, or by no one."""
     if trajectory.error:
         return None
-    return AnswerCase.find(trajectory.question, trajectory.answers, trajectory.final_answer)
+    return AnswerCase.find(trajectory.question, trajectory.answers, trajectory.final_answer.text)
 
 
 def list_cases(trajectories: Mapping[str, Sequence[Trajectory]]) -> list[AnswerCase]:

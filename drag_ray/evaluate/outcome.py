@@ -86,10 +86,14 @@ def write_rollouts(folder: Path, questions: Sequence[Question], trajectories: Ma
     """
     artifacts.write_parquet(folder / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
     tables = [
-        schemas.to_table([replace(rollout, policy=policy) for rollout in rollouts], schemas.TRAJECTORIES)
+        schemas.to_table([_name_policy(rollout, policy) for rollout in rollouts], schemas.TRAJECTORIES)
         for policy, rollouts in trajectories.items()
     ]
     artifacts.write_parquet(folder / TRAJECTORIES_PATH, pa.concat_tables(tables))
+
+
+def _name_policy(rollout: Trajectory, policy: str) -> Trajectory:
+    return replace(rollout, provenance=replace(rollout.provenance, policy=policy))
 
 
 def write_comparison(
@@ -199,5 +203,5 @@ def read_outcome(path: Path) -> Outcome:
     questions = schemas.read_table(stage_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()
     trajectories: dict[str, list[Trajectory]] = {}
     for row in schemas.read_table(stage_dir / TRAJECTORIES_PATH, schemas.TRAJECTORIES).to_pylist():
-        trajectories.setdefault(row["policy"], []).append(schemas.to_trajectory(row))
+        trajectories.setdefault(row["provenance"]["policy"], []).append(schemas.to_trajectory(row))
     return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, _read_comparison(stage_dir))

@@ -27,10 +27,10 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         )
     searches, ranks = _list_searches(trajectory), list_ranks(trajectory)
     falls_back = bool(ranks) and not searches
-    rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory, searches)
-    first_ranking = (trajectory.question_hits if falls_back else searches[0].hits) if ranks else ()
+    rankings = [trajectory.question_search.hits] if falls_back else _list_rankings(trajectory, searches)
+    first_ranking = (trajectory.question_search.hits if falls_back else searches[0].ranking.hits) if ranks else ()
     success = _find_success(trajectory.turns, searches, trajectory.top_k)
-    if falls_back and is_within(trajectory.question_rank, trajectory.top_k):
+    if falls_back and is_within(trajectory.question_search.rank, trajectory.top_k):
         success = max(1, len(trajectory.turns))
     sequence = build_page_sequence(rankings, trajectory.top_k)
     anls, page_citation, document_citation = _score_answer(trajectory)
@@ -49,8 +49,8 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         best_rank=find_best_rank(ranks),
         sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
         shown_by_turn=sequence.shown_by_turn,
-        knows_question=bool(trajectory.question_hits),
-        question_rank=trajectory.question_rank,
+        knows_question=bool(trajectory.question_search.hits),
+        question_rank=trajectory.question_search.rank,
         anls=anls,
         page_citation=page_citation,
         document_citation=document_citation,
@@ -77,12 +77,12 @@ def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
         "num_iterations": len(turns),
         "num_searches": len(searches),
         "num_failed_searches": sum(bool(turn.error) for turn in searches),
-        "num_partial_searches": sum(turn.partial_search for turn in searches),
+        "num_partial_searches": sum(turn.ranking.is_partial for turn in searches),
         "num_empty_queries": queries.count(""),
         "num_repeated_queries": len(queries) - len(set(queries)),
         "num_format_errors": sum(turn.action is ActionKind.INVALID for turn in turns),
-        "num_prompt_tokens": sum(turn.num_prompt_tokens for turn in turns),
-        "num_completion_tokens": sum(turn.num_completion_tokens for turn in turns),
+        "num_prompt_tokens": sum(turn.reply.num_prompt_tokens for turn in turns),
+        "num_completion_tokens": sum(turn.reply.num_completion_tokens for turn in turns),
     }
 
 
@@ -100,22 +100,22 @@ def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tup
     """The ranking of each turn, empty for one whose ranking does not count; none of a rollout that failed."""
     if trajectory.error:
         return []
-    return [turn.hits if turn in searches else () for turn in trajectory.turns]
+    return [turn.ranking.hits if turn in searches else () for turn in trajectory.turns]
 
 
 def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
     """The calls by tool, in the order of their names."""
     called = [turn for turn in turns if turn.action is ActionKind.TOOL]
-    by_tool = {name: [turn for turn in called if turn.tool == name] for name in sorted({turn.tool for turn in called})}
+    by_tool = {name: [turn for turn in called if turn.call.tool == name] for name in sorted({turn.call.tool for turn in called})}
     return tuple(
-        ToolUse(name, len(calls), sum(bool(turn.tool_error) for turn in calls), sum(turn.tool_s for turn in calls))
+        ToolUse(name, len(calls), sum(bool(turn.call.error) for turn in calls), sum(turn.call.duration_s for turn in calls))
         for name, calls in by_tool.items()
     )
 
 
 def _find_success(turns: Sequence[Turn], searches: Sequence[Turn], top_k: int) -> int | None:
     for position, turn in enumerate(turns, start=1):
-        if turn in searches and turn.evidence_rank is not None and turn.evidence_rank <= top_k:
+        if turn in searches and turn.ranking.evidence_rank is not None and turn.ranking.evidence_rank <= top_k:
             return position
     return None
 
@@ -123,9 +123,9 @@ def _find_success(turns: Sequence[Turn], searches: Sequence[Turn], top_k: int) -
 def _score_answer(trajectory: Trajectory) -> tuple[float | None, CitationScore, CitationScore]:
     if trajectory.error:
         return (0.0 if trajectory.answers else None), NO_CITATION, NO_CITATION
-    anls = compute_anls(trajectory.final_answer, trajectory.answers) if trajectory.answers else None
+    anls = compute_anls(trajectory.final_answer.text, trajectory.answers) if trajectory.answers else None
     evidence, names = trajectory.evidence, FileNames(page.file for page in trajectory.evidence)
-    cited = [replace(page, file=names.find(page.file) or page.file) for page in trajectory.citations]
+    cited = [replace(page, file=names.find(page.file) or page.file) for page in trajectory.final_answer.citations]
     documents = compute_citation_score([page.file for page in cited], [page.file for page in evidence])
     return anls, compute_citation_score(cited, evidence), documents
 
@@ -180,7 +180,7 @@ def _check_comparable(trajectories: Mapping[str, Sequence[Trajectory]]) -> tuple
         if not rollouts:
             raise DataError(f"policy {policy!r}: no trajectories, expected one a question. Run it again.")
     settings = {
-        (rollout.top_k, rollout.depth, rollout.index_fingerprint): policy
+        (rollout.top_k, rollout.depth, rollout.provenance.index_fingerprint): policy
         for policy, rollouts in trajectories.items()
         for rollout in rollouts
     }

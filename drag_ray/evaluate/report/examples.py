@@ -68,7 +68,7 @@ class Side:
     def list_fallback(self) -> tuple[Hit, ...]:
         """The pages that the question itself shows."""
         rollout = self.transcript.trajectory if self.transcript else None
-        return rollout.question_hits[: rollout.top_k] if rollout else ()
+        return rollout.question_search.hits[: rollout.top_k] if rollout else ()
 
 
 @dataclass(frozen=True, slots=True)

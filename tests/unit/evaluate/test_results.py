@@ -125,7 +125,7 @@ def test_ranks_agree_with_ir_measures_on_random_rankings():
         search = build_search(evidence_rank=rank)
         results.append(compute_result(build_trajectory(search, question=question)))
         qrels.append(ir_measures.Qrel(question.id, f"{EVIDENCE.file}:{EVIDENCE.page_number}", 1))
-        run += [ir_measures.ScoredDoc(question.id, f"{hit.file}:{hit.page_number}", hit.score) for hit in search.hits]
+        run += [ir_measures.ScoredDoc(question.id, f"{hit.file}:{hit.page_number}", hit.score) for hit in search.ranking.hits]
     measures = [ir_measures.RR, *(ir_measures.Success @ k for k in (1, 3, 5, 10))]
     expected = ir_measures.calc_aggregate(measures, qrels, run)
     assert sum(r.reciprocal_rank for r in results) / 200 == pytest.approx(expected[ir_measures.RR])
@@ -164,8 +164,13 @@ def test_measures_of_recall_are_there_where_questions_have_several_evidence_page
 
 
 def test_empty_repeated_partial_and_unreadable_replies_are_counted():
-    partial = dataclasses.replace(build_search("Rotor  speed"), partial_search=True)
-    turns = (partial, build_turn(), build_search("rotor speed"), build_search(" "), build_answer())
+    turns = (
+        build_search("Rotor  speed", partial_search=True),
+        build_turn(),
+        build_search("rotor speed"),
+        build_search(" "),
+        build_answer(),
+    )
     result = compute_result(build_trajectory(*turns))
     rates = {m.name: m.compute(result) for m in build_measures({"base": [result]})}
     names = ("empty_queries", "repeated_queries", "partial_searches", "unreadable_replies")
