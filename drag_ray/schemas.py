@@ -56,26 +56,27 @@ NEAR_DUPLICATES = _versioned(
 )
 
 
-def _name_paths(group: str, record_type: Any, *flat: str) -> dict[str, str]:
+def name_paths(group: str, record_type: Any, *flat: str) -> dict[str, str]:
+    """The paths of the fields of a group, by the names that they have side by side: their own, unless there are others."""
     names = [field.name for field in dataclasses.fields(record_type)]
     return {one: f"{group}.{name}" for one, name in zip(flat or names, names, strict=True)}
 
 
 PATHS = {
-    **_name_paths("final_answer", Answer, "final_answer", "citations"),
-    **_name_paths(
+    **name_paths("final_answer", Answer, "final_answer", "citations"),
+    **name_paths(
         *("question_search", QuestionSearch),
         *("query_mode", "question_weight", "question_words", "question_hits", "question_rank"),
     ),
-    **_name_paths("provenance", Provenance),
+    **name_paths("provenance", Provenance),
 }
 """The places of a trajectory's fields that are in groups, by their names where all stand side by side: in frames, in formats of
 other programs, and in tables of the version before."""
 TURN_PATHS = {
-    **_name_paths("reply", Reply),
-    **_name_paths("ranking", Ranking, "hits", "evidence_rank", "rank_score", "search_s", "partial_search"),
-    **_name_paths("answer", Answer, "answer", "citations"),
-    **_name_paths("call", ToolCall, "tool", "arguments", "tool_error", "tool_s"),
+    **name_paths("reply", Reply),
+    **name_paths("ranking", Ranking, "hits", "evidence_rank", "rank_score", "search_s", "partial_search"),
+    **name_paths("answer", Answer, "answer", "citations"),
+    **name_paths("call", ToolCall, "tool", "arguments", "tool_error", "tool_s"),
 }
 """As above, of a turn."""
 _EARLIER_COLUMN = "question_hits"
@@ -106,11 +107,6 @@ def _to_plain(value: Any) -> Any:
 def to_table(records: Iterable[Any], schema: pa.Schema) -> pa.Table:
     """Records as an Arrow table of `schema`."""
     return pa.Table.from_pylist([to_row(record) for record in records], schema=schema)
-
-
-def to_page(row: Mapping[str, Any]) -> Page:
-    """The page of one row of a `PAGES` table."""
-    return from_row(Page, row)
 
 
 def to_question(row: Mapping[str, Any]) -> Question:

@@ -189,7 +189,7 @@ class Turn:
     """One model reply, the action read from it and what it led to. Times are in seconds.
 
     The policy replied to the first `num_prompt_messages` messages of the trajectory; its reply is the next one.
-    Whatever the action did not lead to is empty: only a search or an order has a `ranking`, unless it failed with an `error`.
+    What the action did not lead to is empty, and so are the hits of a search that failed with an `error`.
     """
 
     step: int

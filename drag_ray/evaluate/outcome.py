@@ -1,7 +1,7 @@
 """Outputs of an evaluation: the report in three forms, and all that is needed to compare and to score again without a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext, read_context
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.question_result import QuestionResult, to_result
+from drag_ray.evaluate.question_result import QuestionResult, to_line, to_result
 from drag_ray.evaluate.report.examples import choose_examples
 from drag_ray.evaluate.report.formatting import write_verdict
 from drag_ray.evaluate.report.parts import format_markdown, write_report
@@ -113,7 +113,7 @@ def write_comparison(
     Raises:
         ArtifactError: a file cannot be written.
     """
-    rows = [{"policy": name, **asdict(result)} for name, policy_results in results.items() for result in policy_results]
+    rows = [{"policy": name, **to_line(result)} for name, policy_results in results.items() for result in policy_results]
     artifacts.write_jsonl(folder / RESULTS_NAME, rows)
     said = {"verdict": write_verdict(comparison), "context": context.to_dict()}
     artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})

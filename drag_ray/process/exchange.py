@@ -129,7 +129,8 @@ def _read_all(source: Path) -> Iterator[Trajectory]:
     for part in check_files(source):
         with reading(part), pq.ParquetFile(part) as file:
             for batch in file.iter_batches(_BATCH_RECORDS):
-                yield from map(schemas.to_trajectory, schemas.upgrade(pa.Table.from_batches([batch])).to_pylist())
+                table = schemas.upgrade(pa.Table.from_batches([batch])).select(schemas.TRAJECTORIES.names)
+                yield from map(schemas.to_trajectory, table.to_pylist())
 
 
 def _fingerprint(path: Path) -> dict[str, str]:

@@ -16,32 +16,32 @@ LINES = {
     "baselines": 2_001,
     "cli": 605,
     "cluster": 1_250,
-    "collect": 160,
+    "collect": 157,
     "corpus": 3_714,
-    "engine": 3_730,
-    "evaluate": 5_400,
+    "engine": 3_724,
+    "evaluate": 5_440,
     "examples": 624,
-    "finetune": 3_310,
+    "finetune": 3_309,
     "format": 2_441,
     "index": 551,
     "pipeline": 1_116,
-    "process": 2_400,
+    "process": 2_385,
     "prompt": 580,
     "recipes": 1_313,
-    "rollout": 3_130,
+    "rollout": 3_129,
     "search": 2_655,
     "serve": 4_221,
-    "stage_runs": 790,
+    "stage_runs": 788,
     "storage": 992,
     "tools": 2_672,
     "transcripts": 774,
-    "": 1_245,
+    "": 1_241,
 }
 """Of each package, and of the modules at the top."""
 FILES = 429
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_948
+TEST_LINES = 44_962
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -33,34 +33,13 @@ from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.storage.artifacts import compute_fingerprint, whole_or_absent
-from drag_ray.types import (
-    ActionKind,
-    Answer,
-    Evidence,
-    Hit,
-    Page,
-    Provenance,
-    QuestionSearch,
-    Ranking,
-    StopReason,
-    Trajectory,
-    Turn,
-)
+from drag_ray.types import ActionKind, Answer, Evidence, Hit, Page, Provenance, Ranking, StopReason, Trajectory, Turn
 
 _ANSWERS = ("provide_answer", "answer")
 _ACTIONS = {ActionKind.ANSWER: "provide_answer", ActionKind.INVALID: "text_response"}
 """What the reference calls what we call otherwise."""
 _OUT_OF_ITERATIONS = "Maximum iterations reached"
 
-_UNKNOWN_TURN = Turn(
-    step=0,
-    num_prompt_messages=0,
-    reasoning="",
-    action=ActionKind.INVALID,
-    query="",
-    raw_text="",
-)
-"""A turn of which nothing is known but that it ended by itself."""
 Record = dict[str, Any]
 T = TypeVar("T")
 
@@ -103,7 +82,7 @@ class _RecordReader:
         self._query_mode = config.query_mode
         self._prompts = Prompts(config)
         self._protocol = get_protocol(config.protocol)
-        self._question_search = record_question_search(config, Ranking())
+        self._question_search = replace(record_question_search(config, Ranking()), mode=config.query_mode)
         self._of_all_records: dict[str, Any] = {
             **{"group": "", "split": "train", "duration_s": 0.0},
             "tools": json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
@@ -121,8 +100,8 @@ class _RecordReader:
         Raises:
             DataError: the record is not of the format.
         """
-        asked, plain = self._question_search, QuestionSearch()
-        for name, expected, default in (("query_mode", asked.mode, plain.mode), ("question_words", asked.words, plain.words)):
+        asked = self._question_search
+        for name, expected, default in (("query_mode", asked.mode, "rewrite"), ("question_words", asked.words, "all")):
             got = record.get(name, default)
             if got != expected:
                 raise DataError(f"column {name!r}: got {got!r:.80}, expected {expected!r}. Set agent.{name} to it")
@@ -183,16 +162,21 @@ class _RecordReader:
         reasoning = _read_reasoning(iteration)
         found = _read_pages(iteration, "results")
         hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(found, start=1))
-        outcome = {"query": query, "ranking": score_ranking(Ranking(hits), evidence, self._top_k)}
-        reply = self._protocol.render_search(query, reasoning)
-        return replace(_UNKNOWN_TURN, action=ActionKind.SEARCH, reasoning=reasoning, raw_text=reply, **place, **outcome)
+        return Turn(
+            **place,
+            reasoning=reasoning,
+            action=ActionKind.SEARCH,
+            query=query,
+            raw_text=self._protocol.render_search(query, reasoning),
+            ranking=score_ranking(Ranking(hits), evidence, self._top_k),
+        )
 
     def _read_answer(self, iteration: Record, place: dict[str, int]) -> Turn:
         reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
         citations = _read_pages(iteration, "citations") if iteration.get("citations") else ()
-        outcome = {"answer": Answer(answer, citations)}
         reply = self._protocol.render_answer(answer, citations, reasoning)
-        return replace(_UNKNOWN_TURN, action=ActionKind.ANSWER, reasoning=reasoning, raw_text=reply, **place, **outcome)
+        of_answer = {"action": ActionKind.ANSWER, "query": "", "answer": Answer(answer, citations)}
+        return Turn(**place, reasoning=reasoning, raw_text=reply, **of_answer)
 
 
 def to_record(trajectory: Trajectory) -> Record:

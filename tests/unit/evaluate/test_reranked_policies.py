@@ -73,7 +73,7 @@ def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_in_its_order(sear
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
     [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, read_by_length)["base+rerank"]
     assert [hit.page_number for hit in again.question_search.hits] == [5, 2, 1, 4]
-    assert compute_result(again).first_search_rank == 1
+    assert compute_result(again).searches.first_search_rank == 1
 
 
 def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searcher: Searcher) -> None:

@@ -54,7 +54,7 @@ def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_by_both(searcher:
     [again] = search_by_both({"base": [rollout]}, ["base"], [], hybrid, searcher.index_dir)["base+hybrid"]
     hits = tuple(hybrid.open_searcher(searcher).search("rotor speed", rollout.depth))
     assert again.question_search.hits == hits
-    assert compute_result(again).first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
+    assert compute_result(again).searches.first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
 
 
 def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(

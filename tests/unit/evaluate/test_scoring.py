@@ -81,7 +81,7 @@ def test_what_is_read_is_what_was_scored(tmp_path):
     outcome = read_outcome(write_evaluation(tmp_path / "evaluate", RANKS))
     assert [question.id for question in outcome.questions] == ["q0", "q1", "q2", "q3"]
     assert (outcome.baseline, outcome.subject, list(outcome.trajectories)) == ("base", "tuned", ["base", "tuned"])
-    assert [compute_result(rollout).first_search_rank for rollout in outcome.trajectories["tuned"]] == [4, 4, 2, 8]
+    assert [compute_result(rollout).searches.first_search_rank for rollout in outcome.trajectories["tuned"]] == [4, 4, 2, 8]
     assert outcome.context.analyzer == "en_stem"
 
 
