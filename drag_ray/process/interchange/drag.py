@@ -157,7 +157,7 @@ class _RecordReader:
             turns.append(turn)
         return tuple(turns)
 
-    def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: dict[str, int]) -> Turn:
+    def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: Record) -> Turn:
         query = read_text(iteration, "query", required=self._query_mode == "rewrite")
         reasoning = _read_reasoning(iteration)
         found = _read_pages(iteration, "results")
@@ -171,11 +171,11 @@ class _RecordReader:
             ranking=score_ranking(Ranking(hits), evidence, self._top_k),
         )
 
-    def _read_answer(self, iteration: Record, place: dict[str, int]) -> Turn:
+    def _read_answer(self, iteration: Record, place: Record) -> Turn:
         reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
         citations = _read_pages(iteration, "citations") if iteration.get("citations") else ()
         reply = self._protocol.render_answer(answer, citations, reasoning)
-        of_answer = {"action": ActionKind.ANSWER, "query": "", "answer": Answer(answer, citations)}
+        of_answer: Record = {"action": ActionKind.ANSWER, "query": "", "answer": Answer(answer, citations)}
         return Turn(**place, reasoning=reasoning, raw_text=reply, **of_answer)
 
 
