@@ -36,11 +36,13 @@ from unittest import mock
 
 import polars as pl
 import psutil
+import pyarrow.parquet as pq
 import ray
 import torch
 from record import write_result
 from watch import Watch
 
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
@@ -270,7 +272,9 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from vllm import LLM, EngineArgs, SamplingParams
     from vllm.inputs import TokensPrompt
 
-    trajectories = pl.read_parquet(folder / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["seed", "turns"])
+    of_turns = ("step", "prompt_token_ids", "completion_token_ids")
+    files = map(pq.ParquetFile, (folder / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
+    trajectories = pl.concat([pl.DataFrame(schemas.read_columns(file, ("seed",), of_turns)) for file in files])
     turns = trajectories.explode("turns").unnest("turns")
     sampling = PRESETS[PRESET]
     prompts = [TokensPrompt(prompt_token_ids=ids) for ids in turns["prompt_token_ids"].to_list()]

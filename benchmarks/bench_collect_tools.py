@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 from bench_collect_images import write_pages
 from bench_collect_throughput import Load, measure
 from qwen3_vl_shapes import SHAPES_8B, SHAPES_TINY, write_model
@@ -121,7 +122,9 @@ def collect(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
 def summarise(folder: Path, seconds: float) -> dict[str, Any]:
     """The figures of what a collection has left in `folder`; its rates are of the first `seconds`."""
     requests = [json.loads(line) for path in folder.glob("requests-*.jsonl") for line in path.read_text().splitlines()]
-    rollouts = pl.read_parquet(folder / "run" / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["duration_s", "error", "turns"])
+    of_turns = ("action", "error", "search_s", "generate_s", "tool", "tool_s", "tool_error")
+    files = map(pq.ParquetFile, (folder / "run" / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
+    rollouts = pl.concat([pl.DataFrame(schemas.read_columns(file, ("duration_s", "error"), of_turns)) for file in files])
     turns = rollouts.select("turns").explode("turns").unnest("turns")
     searches = turns.filter(pl.col("action") == "search").select(tool=pl.lit("search"), tool_s="search_s", tool_error="error")
     calls = pl.concat([searches, turns.filter(pl.col("tool") != "").select("tool", "tool_s", "tool_error")])

@@ -32,7 +32,7 @@ from drag_ray.baselines.dense import Dense
 from drag_ray.engine.encoders.reranker import load_page_ranker
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_question_weights, read_results
-from drag_ray.evaluate.question_result import Hops, QuestionResult
+from drag_ray.evaluate.question_result import Hops, QuestionResult, SearchScore
 from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import build_rows
 from drag_ray.finetune.outcome import TUNED_NAME
@@ -166,8 +166,9 @@ def gather(lines: Sequence[Line], folders: Sequence[Path]) -> tuple[dict[str, li
     for folder in folders:
         evaluated = {name: {one.question_id: one for one in results} for name, results in read_results(folder).items()}
         for id, one in evaluated[QUESTION].items():
-            if id in found and one.first_search_rank != found[id]["ranks"][QUESTION]:
-                raise SystemExit(f"{folder}: {id!r} finds its page at rank {one.first_search_rank} there, and here {found[id]}.")
+            if id in found and one.searches.first_search_rank != found[id]["ranks"][QUESTION]:
+                rank = one.searches.first_search_rank
+                raise SystemExit(f"{folder}: {id!r} finds its page at rank {rank} there, and here {found[id]}.")
         models |= {name: results for name, results in evaluated.items() if name not in lines[0]["ranks"]}
         weights |= read_question_weights(folder)
     shared = [line for line in lines if all(line["question_id"] in results for results in models.values())]
@@ -178,7 +179,8 @@ def gather(lines: Sequence[Line], folders: Sequence[Path]) -> tuple[dict[str, li
 def to_result(line: Line, name: str) -> QuestionResult:
     """What a search found for a question, as an evaluation has it."""
     asked = {"question_id": line["question_id"], "file": line["file"], "group": line["group"], "category": ""}
-    return QuestionResult(**asked, hops=Hops.SINGLE, num_evidence=1, top_k=3, depth=DEPTH, first_search_rank=line["ranks"][name])
+    searches = SearchScore(first_search_rank=line["ranks"][name])
+    return QuestionResult(**asked, hops=Hops.SINGLE, num_evidence=1, top_k=3, depth=DEPTH, searches=searches)
 
 
 def measure(name: str, results: Mapping[str, Sequence[QuestionResult]], weights: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -72,20 +72,20 @@ class Tracer:
         evidence, seen, tokens = set(trajectory.evidence), dict[Evidence, None](), 0
         solved: tuple[float, float, float] = (np.inf, np.inf, np.inf)
         for turn in trajectory.turns:
-            tokens += turn.num_completion_tokens
+            tokens += turn.reply.num_completion_tokens
             for page in self._list_seen(turn, trajectory.top_k):
                 seen.setdefault(page)
                 if page in evidence and solved[0] == np.inf:
                     solved = (turn.step, len(seen), tokens)
-        return Course(len(seen), *solved, bool(evidence & set(trajectory.citations)))
+        return Course(len(seen), *solved, bool(evidence & set(trajectory.final_answer.citations)))
 
     def _list_seen(self, turn: Turn, top_k: int) -> list[Evidence]:
         """The pages whose text a turn has shown, in their order."""
         if turn.action is ActionKind.SEARCH:
-            return [Evidence(hit.file, hit.page_number) for hit in turn.hits[:top_k]]
-        if turn.tool != READ_PAGE.name or turn.tool_error:
+            return [Evidence(hit.file, hit.page_number) for hit in turn.ranking.hits[:top_k]]
+        if turn.call.tool != READ_PAGE.name or turn.call.error:
             return []
-        asked: Any = READ_PAGE.read_arguments(turn.arguments)
+        asked: Any = READ_PAGE.read_arguments(turn.call.arguments)
         file = Workspace(self._searcher).resolve_file(asked.file)
         return [Evidence(file, number) for number in asked.list_numbers() if self._searcher.find_page(file, number)]
 
@@ -94,22 +94,22 @@ def describe(trajectories: Sequence[Trajectory], courses: Sequence[Course]) -> d
     """What a side spends on a question, and what its replies were."""
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     number = len(trajectories)
-    called = {turn.tool for turn in turns if turn.tool}
+    called = {turn.call.tool for turn in turns if turn.call.tool}
     return {
         "questions": number,
         "failed": sum(bool(trajectory.error) for trajectory in trajectories),
         "turns": round(len(turns) / number, 3),
         "searches": round(sum(turn.action is ActionKind.SEARCH for turn in turns) / number, 3),
         "unreadable_replies": round(sum(turn.action is ActionKind.INVALID for turn in turns) / len(turns), 4),
-        "answered": round(sum(bool(trajectory.final_answer) for trajectory in trajectories) / number, 4),
-        "tokens_read": round(sum(turn.num_prompt_tokens for turn in turns) / number, 1),
-        "tokens_written": round(sum(turn.num_completion_tokens for turn in turns) / number, 1),
+        "answered": round(sum(bool(trajectory.final_answer.text) for trajectory in trajectories) / number, 4),
+        "tokens_read": round(sum(turn.reply.num_prompt_tokens for turn in turns) / number, 1),
+        "tokens_written": round(sum(turn.reply.num_completion_tokens for turn in turns) / number, 1),
         "pages": round(sum(course.num_pages for course in courses) / number, 3),
         "calls": {
             tool: {
-                "calls": sum(turn.tool == tool for turn in turns),
-                "errors": sum(turn.tool == tool and bool(turn.tool_error) for turn in turns),
-                "mean_ms": round(float(np.mean([turn.tool_s for turn in turns if turn.tool == tool])) * 1e3, 2),
+                "calls": sum(turn.call.tool == tool for turn in turns),
+                "errors": sum(turn.call.tool == tool and bool(turn.call.error) for turn in turns),
+                "mean_ms": round(float(np.mean([turn.call.duration_s for turn in turns if turn.call.tool == tool])) * 1e3, 2),
             }
             for tool in sorted(called)
         },

@@ -64,8 +64,8 @@ def read_source(folder: Path) -> pl.DataFrame:
     frame = pl.from_arrow(pa.concat_tables([schemas.read_table(path, schemas.TRAJECTORIES) for path in paths]))
     assert isinstance(frame, pl.DataFrame)
     # Plain Python knows no more than the policy's own trajectories, whose questions were not searched.
-    unknown = {"question_hits": pl.lit([], dtype=frame.schema["question_hits"]), "question_rank": pl.lit(None, dtype=pl.Int32)}
-    return frame.filter(pl.col("baseline") == "").with_columns(**unknown)
+    asked = pl.col("question_search").struct.with_fields(hits=pl.field("hits").list.head(0), rank=pl.lit(None, dtype=pl.Int32))
+    return frame.filter(pl.col("provenance").struct.field("baseline") == "").with_columns(question_search=asked)
 
 
 def write_copies(real: pl.DataFrame, folder: Path, num_trajectories: int) -> int:

@@ -69,7 +69,7 @@ def measure_baseline(baseline: Baseline, searcher: Searcher, questions: Sequence
         failed = [trajectory.error for trajectory in trajectories if trajectory.error]
         if failed:
             raise SystemExit(f"{name}: {len(failed)} rollouts failed, the first one with: {failed[0]}")
-        return [trajectory.turns[0].evidence_rank for trajectory in trajectories]
+        return [trajectory.turns[0].ranking.evidence_rank for trajectory in trajectories]
 
     return compute_measures(asyncio.run(roll_out()))
 

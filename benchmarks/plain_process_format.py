@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.format.config import FormatConfig
@@ -37,7 +38,9 @@ def run(source: Path, target: Path) -> dict[str, int]:
     questions: dict[str, list[Trajectory]] = defaultdict(list)
     seen: set[str] = set()
     for path in sorted(source.glob("*.parquet")):
-        for record in pq.read_table(path).to_pylist():
+        for row in pq.read_table(path).to_pylist():
+            turns = [schemas.flatten(turn, schemas.TURN_PATHS) for turn in row["turns"]]
+            record: dict[str, Any] = schemas.flatten(row, schemas.PATHS) | {"turns": turns}
             if record["error"] or record["split"] != "train" or record["id"] in seen:
                 continue
             seen.add(record["id"])

@@ -91,7 +91,8 @@ def count_rollouts(run_dir: Path, planned: set[str]) -> dict[str, int]:
     rows = pl.read_parquet(run_dir / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["id", "question", "turns", "error"])
     words = pl.col("question").str.extract(r"(valve\d+)")
     first, last = pl.col("turns").list.first().struct, pl.col("turns").list.last().struct
-    is_own = (first.field("query") == words) & (first.field("evidence_rank") == 1) & (last.field("answer") == words)
+    is_found = first.field("ranking").struct.field("evidence_rank") == 1
+    is_own = (first.field("query") == words) & is_found & (last.field("answer").struct.field("text") == words)
     kept = rows["id"].to_list()
     return {
         "rollouts": len(planned),

@@ -1,148 +1,94 @@
 """One Arrow schema for each table on disk, the conversion of records to and from it, and the check.
 
 Every table file carries `SCHEMA_VERSION` in its metadata, so that a file of another version is
-refused by name instead of failing on a column.
+refused by name instead of failing on a column. Tables of the version before are read as if they were of this one.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.errors import DataError
 from drag_ray.storage.file_access import reading
-from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
+from drag_ray.types import Answer, Page, Provenance, Question, QuestionSearch, Ranking, Reply, ToolCall, Trajectory, Turn
 
-SCHEMA_VERSION = "10"
+SCHEMA_VERSION = "11"
+EARLIER_VERSION = "10"
+"""Read too. Its tables of trajectories alone differ: fields that are in groups now stood side by side (`PATHS`, `TURN_PATHS`)."""
 
-_PLAIN = {str, int, float, bool, type(None)}
+_PLAIN = {str, int, float, bool, NoneType}
 """Types of values that stand in a row as they are."""
+_ARROW = {str: pa.string(), int: pa.int32(), float: pa.float32(), bool: pa.bool_()}
+_WIDE = {"seed": pa.int64()}
+_Record = TypeVar("_Record")
+_Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-_EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
-_HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
-_TURN = pa.struct(
-    [
-        ("step", pa.int32()),
-        ("num_prompt_messages", pa.int32()),
-        ("reasoning", pa.string()),
-        ("action", pa.string()),
-        ("query", pa.string()),
-        ("hits", pa.list_(_HIT)),
-        ("evidence_rank", pa.int32()),
-        ("rank_score", pa.float32()),
-        ("answer", pa.string()),
-        ("citations", pa.list_(_EVIDENCE)),
-        ("raw_text", pa.string()),
-        ("prompt_token_ids", pa.list_(pa.int32())),
-        ("completion_token_ids", pa.list_(pa.int32())),
-        ("finish_reason", pa.string()),
-        ("generate_s", pa.float32()),
-        ("search_s", pa.float32()),
-        ("error", pa.string()),
-        ("completion_logprobs", pa.list_(pa.float32())),
-        ("num_prompt_tokens", pa.int32()),
-        ("num_completion_tokens", pa.int32()),
-        ("partial_search", pa.bool_()),
-        ("tool", pa.string()),
-        ("arguments", pa.string()),
-        ("tool_error", pa.string()),
-        ("tool_s", pa.float32()),
-        ("hidden_images", pa.list_(pa.int32())),
-        ("hidden_messages", pa.list_(pa.int32())),
-        ("prompt_digest", pa.string()),
-    ]
-)
+
+def _list_columns(record_type: Any) -> list[tuple[str, pa.DataType]]:
+    return [(name, _WIDE.get(name) or _to_arrow(hint)) for name, hint in get_type_hints(record_type).items()]
+
+
+def _to_arrow(hint: Any) -> pa.DataType:
+    if get_origin(hint) is tuple:
+        return pa.list_(_to_arrow(get_args(hint)[0]))
+    [kind] = {*(get_args(hint) or (hint,))} - {NoneType}
+    if dataclasses.is_dataclass(kind):
+        return pa.struct(_list_columns(kind))
+    return _ARROW[str if issubclass(kind, Enum) else kind]
 
 
 def _versioned(fields: list[tuple[str, pa.DataType]], name: str) -> pa.Schema:
     return pa.schema(fields, metadata={"drag_ray.table": name, "drag_ray.schema_version": SCHEMA_VERSION})
 
 
-PAGES = _versioned(
-    [
-        ("file", pa.string()),
-        ("page_number", pa.int32()),
-        ("total_pages", pa.int32()),
-        ("text", pa.string()),
-        ("text_source", pa.string()),
-        ("image", pa.string()),
-    ],
-    "pages",
-)
-QUESTIONS = _versioned(
-    [
-        ("id", pa.string()),
-        ("question", pa.string()),
-        ("evidence", pa.list_(_EVIDENCE)),
-        ("answers", pa.list_(pa.string())),
-        ("category", pa.string()),
-        ("group", pa.string()),
-        ("split", pa.string()),
-        ("images", pa.list_(pa.string())),
-        ("candidates", pa.list_(_EVIDENCE)),
-    ],
-    "questions",
-)
+PAGES = _versioned(_list_columns(Page), "pages")
+QUESTIONS = _versioned(_list_columns(Question), "questions")
+TRAJECTORIES = _versioned(_list_columns(Trajectory), "trajectories")
 NEAR_DUPLICATES = _versioned(
-    [
-        ("file", pa.string()),
-        ("page_number", pa.int32()),
-        ("numbers", pa.list_(pa.int32())),
-    ],
-    "near-duplicates",
+    [("file", pa.string()), ("page_number", pa.int32()), ("numbers", pa.list_(pa.int32()))], "near-duplicates"
 )
-TRAJECTORIES = _versioned(
-    [
-        ("id", pa.string()),
-        ("question_id", pa.string()),
-        ("question", pa.string()),
-        ("evidence", pa.list_(_EVIDENCE)),
-        ("answers", pa.list_(pa.string())),
-        ("category", pa.string()),
-        ("group", pa.string()),
-        ("split", pa.string()),
-        ("sample_index", pa.int32()),
-        ("seed", pa.int64()),
-        ("preset", pa.string()),
-        ("turns", pa.list_(_TURN)),
-        ("messages", pa.string()),
-        ("protocol", pa.string()),
-        ("stop_reason", pa.string()),
-        ("final_answer", pa.string()),
-        ("citations", pa.list_(_EVIDENCE)),
-        ("top_k", pa.int32()),
-        ("depth", pa.int32()),
-        ("model", pa.string()),
-        ("adapter", pa.string()),
-        ("agent_fingerprint", pa.string()),
-        ("index_fingerprint", pa.string()),
-        ("started_at", pa.string()),
-        ("duration_s", pa.float32()),
-        ("error", pa.string()),
-        ("hinted", pa.bool_()),
-        ("query_mode", pa.string()),
-        ("question_weight", pa.float32()),
-        ("question_words", pa.string()),
-        ("question_hits", pa.list_(_HIT)),
-        ("question_rank", pa.int32()),
-        ("baseline", pa.string()),
-        ("prompt_set", pa.int32()),
-        ("policy", pa.string()),
-        ("tools", pa.string()),
-        ("task", pa.string()),
-    ],
-    "trajectories",
-)
+
+
+def name_paths(group: str, record_type: Any, *flat: str) -> dict[str, str]:
+    """The paths of the fields of a group, by the names that they have side by side: their own, unless there are others."""
+    names = [field.name for field in dataclasses.fields(record_type)]
+    return {one: f"{group}.{name}" for one, name in zip(flat or names, names, strict=True)}
+
+
+PATHS = {
+    **name_paths("final_answer", Answer, "final_answer", "citations"),
+    **name_paths(
+        *("question_search", QuestionSearch),
+        *("query_mode", "question_weight", "question_words", "question_hits", "question_rank"),
+    ),
+    **name_paths("provenance", Provenance),
+}
+"""The places of a trajectory's fields that are in groups, by their names where all stand side by side: in frames, in formats of
+other programs, and in tables of the version before."""
+TURN_PATHS = {
+    **name_paths("reply", Reply),
+    **name_paths("ranking", Ranking, "hits", "evidence_rank", "rank_score", "search_s", "partial_search"),
+    **name_paths("answer", Answer, "answer", "citations"),
+    **name_paths("call", ToolCall, "tool", "arguments", "tool_error", "tool_s"),
+}
+"""As above, of a turn."""
+_EARLIER_COLUMN = "question_hits"
+"""of no table but trajectories of the version before"""
 
 
 def to_row(record: Any) -> dict[str, Any]:
     """A frozen record as a plain dictionary, enums as their values, nested records included."""
-    return {name: _to_plain(getattr(record, name)) for name in _list_fields(type(record))}
+    return {
+        name: value if type(value := getattr(record, name)) in _PLAIN else _to_plain(value)  # a trajectory has hundreds
+        for name in _list_fields(type(record))
+    }
 
 
 @cache
@@ -151,17 +97,11 @@ def _list_fields(record_type: type) -> tuple[str, ...]:
 
 
 def _to_plain(value: Any) -> Any:
-    if type(value) in _PLAIN:  # most are: a trajectory has hundreds
-        return value
-    if isinstance(value, Enum):
-        return value.value
     if isinstance(value, tuple):
         if value and isinstance(value[0], int | float):  # thousands of tokens
             return list(value)
-        return [_to_plain(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        return to_row(value)
-    return value
+        return [item if type(item) in _PLAIN else _to_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else to_row(value)
 
 
 def to_table(records: Iterable[Any], schema: pa.Schema) -> pa.Table:
@@ -169,43 +109,43 @@ def to_table(records: Iterable[Any], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist([to_row(record) for record in records], schema=schema)
 
 
-def to_page(row: dict[str, Any]) -> Page:
-    """The page of one row of a `PAGES` table."""
-    return Page(**row)
-
-
-def to_question(row: dict[str, Any]) -> Question:
+def to_question(row: Mapping[str, Any]) -> Question:
     """The question of one row of a `QUESTIONS` table."""
-    pages = {name: tuple(Evidence(**item) for item in row[name]) for name in ("evidence", "candidates")}
-    parsed: dict[str, Any] = {**pages, "answers": tuple(row["answers"]), "images": tuple(row["images"])}
-    return Question(**(row | parsed))
+    return from_row(Question, row)
 
 
-def to_trajectory(row: dict[str, Any]) -> Trajectory:
+def to_trajectory(row: Mapping[str, Any]) -> Trajectory:
     """The trajectory of one row of a `TRAJECTORIES` table, turns and hits included."""
-    parsed: dict[str, Any] = {
-        "evidence": tuple(Evidence(**item) for item in row["evidence"]),
-        "answers": tuple(row["answers"]),
-        "turns": tuple(_to_turn(item) for item in row["turns"]),
-        "citations": tuple(Evidence(**item) for item in row["citations"]),
-        "stop_reason": StopReason(row["stop_reason"]),
-        "question_hits": tuple(Hit(**item) for item in row["question_hits"]),
-    }
-    return Trajectory(**(row | parsed))
+    return from_row(Trajectory, row)
 
 
-def _to_turn(row: dict[str, Any]) -> Turn:
-    parsed: dict[str, Any] = {
-        "action": ActionKind(row["action"]),
-        "hits": tuple(Hit(**item) for item in row["hits"]),
-        "citations": tuple(Evidence(**item) for item in row["citations"]),
-        "prompt_token_ids": tuple(row["prompt_token_ids"]),
-        "completion_token_ids": tuple(row["completion_token_ids"]),
-        "completion_logprobs": tuple(row["completion_logprobs"]),
-        "hidden_images": tuple(row["hidden_images"]),
-        "hidden_messages": tuple(row["hidden_messages"]),
-    }
-    return Turn(**(row | parsed))
+def from_row(record_type: type[_Record], row: Mapping[str, Any]) -> _Record:
+    """The record that `to_row` made a row of.
+
+    Raises:
+        KeyError: a field of several values is missing.
+        TypeError: another field is missing, or is none.
+    """
+    values = dict(row)
+    for name, parse in _list_parsers(record_type).items():
+        values[name] = parse(values[name])
+    return record_type(**values)
+
+
+@cache
+def _list_parsers(record_type: type) -> dict[str, Callable[[Any], Any]]:
+    """Parsers of fields, by name, of those that do not stand in a row as they are."""
+    parsers = {name: _find_parser(hint) for name, hint in get_type_hints(record_type).items()}
+    return {name: parse for name, parse in parsers.items() if parse}
+
+
+def _find_parser(hint: Any) -> Callable[[Any], Any] | None:
+    if get_origin(hint) is tuple:
+        parse = _find_parser(get_args(hint)[0])
+        return (lambda values: tuple(map(parse, values))) if parse else tuple
+    if not isinstance(hint, type):
+        return None
+    return partial(from_row, hint) if dataclasses.is_dataclass(hint) else hint if issubclass(hint, Enum) else None
 
 
 def check(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
@@ -217,11 +157,12 @@ def check(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
     metadata, wanted = found.metadata or {}, expected.metadata or {}
     table = wanted[b"drag_ray.table"].decode()
     version = metadata.get(b"drag_ray.schema_version")
-    if version is not None and version != SCHEMA_VERSION.encode():
+    if version not in (None, SCHEMA_VERSION.encode(), EARLIER_VERSION.encode()):
         raise DataError(
             f"{path}: {table} of schema version {version.decode()}, this code reads version {SCHEMA_VERSION}. "
             "Run the stage that wrote it again."
         )
+    found = upgrade(found.empty_table()).schema
     for field in expected:
         position = found.get_field_index(field.name)
         if position < 0:
@@ -245,8 +186,11 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
     """
     with reading(path):
         try:
-            check(pq.read_schema(path), schema, path)
-            return pq.read_table(path, columns=columns or schema.names).replace_schema_metadata(schema.metadata)
+            found = pq.read_schema(path)
+            check(found, schema, path)
+            wanted = None if _EARLIER_COLUMN in found.names else columns or schema.names
+            table = upgrade(pq.read_table(path, columns=wanted))
+            return table.select(columns or schema.names).replace_schema_metadata(schema.metadata)
         except MemoryError:
             raise
         except FileNotFoundError as error:
@@ -254,3 +198,91 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
         except (pa.ArrowException, OSError) as error:
             problem = str(error).partition("\n")[0]
             raise DataError(f"{path}: not a readable Parquet file ({problem}). Remove it and write it again.") from error
+
+
+def read_columns(file: pq.ParquetFile, columns: Sequence[str], of_turns: Sequence[str] = ()) -> pa.Table:
+    """Columns of a table of trajectories side by side (see `PATHS`), whichever version wrote it; `turns` is the last of them.
+
+    Args:
+        columns: their names, and of lists of records the one field that is read: `question_hits.list.element.rank`.
+        of_turns: those of each turn.
+    """
+    is_earlier = _EARLIER_COLUMN in file.schema_arrow.names
+    paths, turn_paths = ({}, {}) if is_earlier else (PATHS, TURN_PATHS)
+    wanted = [_locate(column, paths) for column in columns]
+    wanted += [f"turns.list.element.{_locate(column, turn_paths)}" for column in of_turns]
+
+    def choose(fields: Mapping[str, pa.Array], paths: Mapping[str, str], names: Sequence[str]) -> dict[str, pa.Array]:
+        flat = flatten(fields, paths, _list_parts)
+        return {name: flat[name] for name in (column.partition(".")[0] for column in names)}
+
+    of_trajectory = partial(choose, paths=paths, names=[*columns, *(["turns"] if of_turns else ())])
+    return _convert(file.read(columns=wanted), of_trajectory, partial(choose, paths=turn_paths, names=of_turns))
+
+
+def _locate(column: str, paths: Mapping[str, str]) -> str:
+    name, dot, rest = column.partition(".")
+    return paths.get(name, name) + dot + rest
+
+
+def upgrade(table: pa.Table) -> pa.Table:
+    """A table of trajectories of this version or the one before as one of this version."""
+    if _EARLIER_COLUMN not in table.column_names:
+        return table
+    grouping = partial(group, build=_to_struct)
+    return _convert(
+        table, partial(grouping, paths=PATHS, record_type=Trajectory), partial(grouping, paths=TURN_PATHS, record_type=Turn)
+    )
+
+
+def _convert(table: pa.Table, of_trajectory: _Convert, of_turn: _Convert) -> pa.Table:
+    """The table with other fields made of those of its rows and of their turns."""
+    batches = []
+    for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
+        columns = of_trajectory(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        turns: Any = columns.get("turns")
+        if isinstance(turns, pa.ListArray) and isinstance(turns.values, pa.StructArray):
+            columns["turns"] = pa.ListArray.from_arrays(turns.offsets, _to_struct(of_turn(_list_parts(turns.values))))
+        batches.append(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))
+    return pa.Table.from_batches(batches)
+
+
+def _list_parts(array: pa.StructArray) -> dict[str, pa.Array]:
+    return dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+
+
+def _to_struct(fields: Mapping[str, pa.Array]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(list(fields.values()), list(fields))
+
+
+def flatten(
+    fields: Mapping[str, Any], paths: Mapping[str, str], list_fields: Callable[[Any], Mapping[str, Any]] = dict
+) -> dict[str, Any]:
+    """The fields of a row, or columns of many, side by side.
+
+    Args:
+        paths: `PATHS` or `TURN_PATHS`.
+        list_fields: gives those of a group.
+    """
+    groups = {path.partition(".")[0] for path in paths.values()}
+    inner = {f"{name}.{part}": value for name in groups & fields.keys() for part, value in list_fields(fields[name]).items()}
+    rest = {name: value for name, value in fields.items() if name not in groups}
+    return rest | {name: inner[path] for name, path in paths.items() if path in inner}
+
+
+def group(
+    fields: Mapping[str, Any], paths: Mapping[str, str], record_type: Any, build: Callable[[dict[str, Any]], Any] = dict
+) -> dict[str, Any]:
+    """The fields of a record, in its order and groups, of those that stand side by side (see `flatten`); others are left out.
+
+    Args:
+        build: makes a group.
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    for name, path in paths.items():
+        if name in fields:
+            place, _, part = path.partition(".")
+            parts.setdefault(place, {})[part] = fields[name]
+    rest = {name: value for name, value in fields.items() if name not in paths}
+    found = rest | {place: build(inner) for place, inner in parts.items()}
+    return {field.name: found[field.name] for field in dataclasses.fields(record_type) if field.name in found}

@@ -125,25 +125,71 @@ class StopReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One model reply, the action read from it and what it led to.
+class Reply:
+    """A reply as the engine saw it: what it read and wrote.
 
-    The policy replied to the first `num_prompt_messages` messages of the trajectory; its reply is the next one.
-    `hits` holds the ranking to `depth`; the policy was shown the first `top_k` of them.
-    `evidence_rank` is the best rank of an evidence page within `depth`, None when there is none;
-    `rank_score` is 1 for the first place to 1 / top_k for the last, 0 outside
-    (`agent.scores.compute_rank_score`). Times are in seconds.
     `completion_logprobs` are the natural logarithms of the probabilities that the policy gave to its tokens, at
     temperature 1; there is one for each of `completion_token_ids`, or none at all if the engine was not asked for them.
     `prompt_digest` is a hash of all that the prompt was to the engine, the tokens and contents of images among it (see
     `compute_prompt_digest`); empty where that is not known.
     `num_prompt_tokens` and `num_completion_tokens` are what the engine read and wrote; of an endpoint, which gives no token ids,
-    there is nothing else.
-    With `partial_search` the query would have cost more than `search.max_query_ms`, and parts of it were left out.
-    `hidden_images` are the places, among all images of those messages, of the ones that were not in the prompt any more, and
-    `hidden_messages` those of messages whose text was left out (see `agent.shown_images`).
-    Where the reply calls a tool, `tool` is its name, `arguments` are those of the call as JSON, `tool_s` is how long it ran, and
-    `tool_error` says what went wrong with it, empty if nothing did.
+    there is nothing else.  `finish_reason` is `stop` or `length`.
+    `hidden_images` are the places, among all images of those messages that were replied to, of the ones that were not in the
+    prompt any more, and `hidden_messages` those of messages whose text was left out (see `agent.shown_images`).
+    """
+
+    prompt_token_ids: tuple[int, ...] = ()
+    completion_token_ids: tuple[int, ...] = ()
+    completion_logprobs: tuple[float, ...] = ()
+    prompt_digest: str = ""
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    finish_reason: str = "stop"
+    generate_s: float = 0.0
+    hidden_images: tuple[int, ...] = ()
+    hidden_messages: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The ranking of a search or an order, to `depth`; the policy was shown the first `top_k` of its `hits`.
+
+    `evidence_rank` is the best rank of an evidence page within `depth`, None when there is none;
+    `rank_score` is 1 for the first place to 1 / top_k for the last, 0 outside (`agent.scores.compute_rank_score`).
+    It `is_partial` where the query would have cost more than `search.max_query_ms`, and parts of it were left out.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    evidence_rank: int | None = None
+    rank_score: float = 0.0
+    search_s: float = 0.0
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer and the pages that it cites."""
+
+    text: str = ""
+    citations: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The call of a tool: its name, the arguments as JSON, what went wrong, empty if nothing did, and how long it ran."""
+
+    tool: str = ""
+    arguments: str = ""
+    error: str = ""
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One model reply, the action read from it and what it led to. Times are in seconds.
+
+    The policy replied to the first `num_prompt_messages` messages of the trajectory; its reply is the next one.
+    What the action did not lead to is empty, and so are the hits of a search that failed with an `error`.
     """
 
     step: int
@@ -151,46 +197,61 @@ class Turn:
     reasoning: str
     action: ActionKind
     query: str
-    hits: tuple[Hit, ...]
-    evidence_rank: int | None
-    rank_score: float
-    answer: str
-    citations: tuple[Evidence, ...]
     raw_text: str
-    prompt_token_ids: tuple[int, ...]
-    completion_token_ids: tuple[int, ...]
-    finish_reason: str
-    generate_s: float
-    search_s: float
     error: str = ""
-    completion_logprobs: tuple[float, ...] = ()
-    num_prompt_tokens: int = 0
-    num_completion_tokens: int = 0
-    partial_search: bool = False
-    tool: str = ""
-    arguments: str = ""
-    tool_error: str = ""
-    tool_s: float = 0.0
-    hidden_images: tuple[int, ...] = ()
-    hidden_messages: tuple[int, ...] = ()
-    prompt_digest: str = ""
+    reply: Reply = Reply()
+    ranking: Ranking = Ranking()
+    answer: Answer = Answer()
+    call: ToolCall = ToolCall()
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSearch:
+    """The search of the question itself: the `hits` to `depth`, and the best `rank` of an evidence page among them.
+
+    Both are empty where it was not searched.  With the mode `expand` the turns' queries are what was searched together with the
+    question, whose words had this `weight` each: all of them or, where `words` is "key", its key words.
+    """
+
+    mode: str = "rewrite"
+    weight: float = 1.0
+    words: str = "all"
+    hits: tuple[Hit, ...] = ()
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The origin of a trajectory: who wrote it, and all that it takes to repeat it. `started_at` is ISO 8601 in UTC.
+
+    `baseline` names the baseline that wrote in the policy's place, if one did.  With a `prompt_set` above 0 the policy was asked
+    with another opening than that of `messages`. Where several policies are compared, `policy` names that which asked.
+    A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts
+    had it, so their token ids, and the log-probabilities given them, are left out. It says nothing of the policy.
+    """
+
+    model: str
+    adapter: str
+    agent_fingerprint: str
+    index_fingerprint: str
+    preset: str
+    sample_index: int
+    seed: int
+    started_at: str
+    baseline: str = ""
+    prompt_set: int = 0
+    policy: str = ""
+    hinted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """The record of one rollout: enough to train on it, to audit it and to repeat it.
 
-    `messages` is the whole conversation as JSON, a list of {"role", "content"}; `started_at` is ISO 8601 in UTC.
-    `question_hits` is the ranking to `depth` of the question itself, and `question_rank` the best rank of an evidence page in it;
-    both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched together
-    with the question, whose words weighed `question_weight` each: all of them or, where `question_words` is "key", its key words.
+    `messages` is the whole conversation as JSON, a list of {"role", "content"}.
     `tools` are the functions that the chat template showed to the policy, as JSON, empty where there were none.
     `task` is what was asked of the policy. In the task `rerank` a turn's query is the order of a window, its hits are the whole
-    list after it, and `question_hits` are the candidates in the order that they had.
-    `baseline` names the baseline that wrote in the policy's place, if one did.  With a `prompt_set` above 0 the policy was asked
-    with another opening than that of `messages`. Where several policies are compared, `policy` names that which asked.
-    A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts
-    had it, so their token ids, and the log-probabilities given them, are left out. It says nothing of the policy.
+    list after it, and those of the `question_search` are the candidates in the order that they had.
     """
 
     id: str
@@ -201,32 +262,16 @@ class Trajectory:
     category: str
     group: str
     split: str
-    sample_index: int
-    seed: int
-    preset: str
     turns: tuple[Turn, ...]
     messages: str
     protocol: str
     stop_reason: StopReason
-    final_answer: str
-    citations: tuple[Evidence, ...]
+    final_answer: Answer
     top_k: int
     depth: int
-    model: str
-    adapter: str
-    agent_fingerprint: str
-    index_fingerprint: str
-    started_at: str
     duration_s: float
+    question_search: QuestionSearch
+    provenance: Provenance
     error: str = ""
-    hinted: bool = False
-    query_mode: str = "rewrite"
-    question_weight: float = 1.0
-    question_words: str = "all"
-    question_hits: tuple[Hit, ...] = ()
-    question_rank: int | None = None
-    baseline: str = ""
-    prompt_set: int = 0
-    policy: str = ""
     tools: str = ""
     task: str = "find_page"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from factories import build_answer, build_hits, build_question, build_search, build_trajectory
+from factories import build_answer, build_hits, build_question, build_search, build_trajectory, change
 
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
@@ -51,7 +51,7 @@ def build_answering(answers: Mapping[str, Sequence[str]], ranks: Sequence[int | 
     num_questions = len(next(iter(answers.values())))
     questions = build_questions(num_questions)
     rollouts = {
-        policy: [replace(rollout, final_answer=answer, task=task) for rollout, answer in zip(policy_rollouts, given, strict=True)]
+        policy: [change(rollout, final_answer=answer, task=task) for rollout, answer in zip(policy_rollouts, given, strict=True)]
         for (policy, policy_rollouts), given in zip(
             build_rollouts(dict.fromkeys(answers, ranks or [1] * num_questions)).items(), answers.values(), strict=True
         )
@@ -84,8 +84,8 @@ def build_searching(
             hit if hit.rank == 1 or hit.file != "other.pdf" else replace(hit, page_number=50 + hit.rank) for hit in again
         )
         searches = [build_search_for(question, "one", first), build_search("two", evidence_rank=second, hits=renamed)]
-        alone = replace(build_search_for(question, "question", rank), completion_token_ids=())
-        asked: dict[str, Any] = {"question_hits": alone.hits, "question_rank": rank} if knows_question else {}
+        alone = change(build_search_for(question, "question", rank), completion_token_ids=())
+        asked: dict[str, Any] = {"question_hits": alone.ranking.hits, "question_rank": rank} if knows_question else {}
         rollouts["base"].append(build_trajectory(*searches, question=question, **asked))
         rollouts[rival].append(build_trajectory(alone, question=question, **asked))
     return compare(compute_results(rollouts, questions), baseline, subject, num_resamples=200)

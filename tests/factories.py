@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
@@ -15,6 +15,8 @@ from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason
 TOP_K = 3
 DEPTH = 10
 EVIDENCE = Evidence("manual.pdf", 7)
+PATHS: dict[type, dict[str, str]] = {Turn: schemas.TURN_PATHS, Trajectory: schemas.PATHS}
+T = TypeVar("T", Turn, Trajectory)
 SYSTEM_PROMPT = "You search a document collection. Reply with a query in <search></search>."
 
 
@@ -83,21 +85,30 @@ def build_turn(**fields: Any) -> Turn:
         "reasoning": "",
         "action": ActionKind.INVALID,
         "query": "",
-        "hits": (),
-        "evidence_rank": None,
-        "rank_score": 0.0,
-        "answer": "",
-        "citations": (),
         "raw_text": "I do not know.",
         "prompt_token_ids": (1, 2, 3),
         "completion_token_ids": (4, 5),
-        "finish_reason": "stop",
         "generate_s": 0.5,
         "search_s": 0.01,
     }
     given = {**defaults, **fields}
     usage = {"num_prompt_tokens": len(given["prompt_token_ids"]), "num_completion_tokens": len(given["completion_token_ids"])}
-    return Turn(**{**usage, **given})
+    return _assemble(Turn, {**usage, **given})
+
+
+def change(record: T, **fields: Any) -> T:
+    """`dataclasses.replace` by the names that fields have side by side (`schemas.PATHS`)."""
+    groups = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    flat = schemas.flatten(groups, PATHS[type(record)], lambda group: {name: getattr(group, name) for name in group.__slots__})
+    return _assemble(type(record), flat | fields)
+
+
+def _assemble(record_type: type[T], fields: dict[str, Any]) -> T:
+    paths = PATHS[record_type]
+    grouped = schemas.group(fields, paths, record_type)
+    assert fields.keys() <= paths.keys() | grouped.keys(), f"unknown: {fields.keys() - paths.keys() - grouped.keys()}"
+    types = get_type_hints(record_type)
+    return record_type(**{name: types[name](**part) if isinstance(part, dict) else part for name, part in grouped.items()})
 
 
 def asked_at(question_rank: int | None) -> dict[str, Any]:
@@ -118,11 +129,10 @@ def build_trajectory(*turns: Turn, question: Question | None = None, sample_inde
     ]
     placed = []
     for step, turn in enumerate(turns, start=1):
-        values = {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
-        placed.append(Turn(**{**values, "step": step, "num_prompt_messages": len(messages)}))
+        placed.append(replace(turn, step=step, num_prompt_messages=len(messages)))
         messages.append({"role": "assistant", "content": turn.raw_text})
         if turn.action != ActionKind.ANSWER:
-            messages.append({"role": "user", "content": f"Results of step {step}: {len(turn.hits)} pages."})
+            messages.append({"role": "user", "content": f"Results of step {step}: {len(turn.ranking.hits)} pages."})
     answered = bool(turns) and turns[-1].action == ActionKind.ANSWER
     defaults = {
         "id": f"{question.id}-{sample_index}",
@@ -140,8 +150,9 @@ def build_trajectory(*turns: Turn, question: Question | None = None, sample_inde
         "messages": json.dumps(messages),
         "protocol": "tags",
         "stop_reason": StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
-        "final_answer": turns[-1].answer if answered else "",
-        "citations": turns[-1].citations if answered else (),
+        "final_answer": turns[-1].answer.text if answered else "",
+        "citations": turns[-1].answer.citations if answered else (),
+        "query_mode": "rewrite",
         "top_k": TOP_K,
         "depth": DEPTH,
         "model": "embedded",
@@ -151,7 +162,7 @@ def build_trajectory(*turns: Turn, question: Question | None = None, sample_inde
         "started_at": "2026-01-01T00:00:00+00:00",
         "duration_s": 1.0,
     }
-    return Trajectory(**{**defaults, **fields})
+    return _assemble(Trajectory, {**defaults, **fields})
 
 
 def ask_for_answer(trajectory: Trajectory) -> Trajectory:

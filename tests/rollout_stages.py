@@ -48,7 +48,7 @@ class Stages:
         counts = run_plan(build_plan(questions, ("greedy",), 1, run_seed=0), options, SETTINGS, name)
         assert counts["finished"] == len(WORDS)
         rows = sorted(journal.read_trajectories(options.run_dir).to_pylist(), key=lambda row: row["id"])
-        assert all(bool(row["turns"][0]["completion_logprobs"]) is logprobs for row in rows)
+        assert all(bool(row["turns"][0]["reply"]["completion_logprobs"]) is logprobs for row in rows)
         return [row["turns"][0]["raw_text"] for row in rows]
 
 

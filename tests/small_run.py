@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evaluation_cases import build_questions, build_rollouts
+from factories import change
 from finished_cases import write_evaluation
 from small_index import finish_index
 
@@ -37,7 +38,7 @@ def write_small_run(folder: Path) -> None:
     rollouts = build_rollouts({"base": _RANKS["base"]})["base"]
     with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as stage:
         table = schemas.to_table(
-            [replace(rollout, query_mode="expand", question_words="key") for rollout in rollouts], schemas.TRAJECTORIES
+            [change(rollout, query_mode="expand", question_words="key") for rollout in rollouts], schemas.TRAJECTORIES
         )
         artifacts.write_parquet(stage.path / "trajectories" / "part-00000.parquet", table)
         stage.finish({"finished": len(rollouts)})

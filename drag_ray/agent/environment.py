@@ -3,29 +3,22 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.errors import SearchIndexError
-from drag_ray.types import Evidence, Hit, Hits, Page
+from drag_ray.types import Evidence, Hit, Hits, Page, Ranking
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The outcome of one search. `error` is not empty when the search itself failed, which is not an empty result.
+    """The outcome of one search. `error` is not empty when the search itself failed, which is not an empty result."""
 
-    With `is_partial` it left out costly parts of the query (see `Hits`).
-    """
-
-    hits: tuple[Hit, ...] = ()
+    ranking: Ranking = field(default_factory=Ranking)
     shown: tuple[tuple[Hit, Page], ...] = ()
-    evidence_rank: int | None = None
-    rank_score: float = 0.0
-    search_s: float = 0.0
     error: str = ""
-    is_partial: bool = False
 
 
 def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...]) -> int | None:
@@ -34,11 +27,16 @@ def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...])
     return min((hit.rank for hit in hits if (hit.file, hit.page_number) in wanted), default=None)
 
 
+def score_ranking(ranking: Ranking, evidence: tuple[Evidence, ...], top_k: int) -> Ranking:
+    """The same pages with the rank of this evidence among them, and the score of that."""
+    rank = compute_evidence_rank(ranking.hits, evidence)
+    return replace(ranking, evidence_rank=rank, rank_score=compute_rank_score(rank, top_k))
+
+
 def rank_hits(hits: Sequence[Hit], evidence: tuple[Evidence, ...], top_k: int) -> SearchResult:
     """A ranking that was not searched for: pages, the best first, whatever rank they had."""
     ranked = tuple(replace(hit, rank=rank) for rank, hit in enumerate(hits, start=1))
-    rank = compute_evidence_rank(ranked, evidence)
-    return SearchResult(ranked, evidence_rank=rank, rank_score=compute_rank_score(rank, top_k))
+    return SearchResult(score_ranking(Ranking(ranked), evidence, top_k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +119,8 @@ class SearchEnvironment:
         if len(self._found) > self._num_kept:
             del self._found[next(iter(self._found))]
         found = await asyncio.shield(task)  # one rollout that is ended must not end the search of the others
-        rank = compute_evidence_rank(found.hits, evidence)
-        score, search_s = compute_rank_score(rank, self._top_k), time.perf_counter() - started
-        return replace(found, evidence_rank=rank, rank_score=score, search_s=search_s)
+        timed = replace(found.ranking, search_s=time.perf_counter() - started)
+        return replace(found, ranking=score_ranking(timed, evidence, self._top_k))
 
     async def read_pages(self, hits: Sequence[Hit]) -> list[Page]:
         """The pages of hits.
@@ -141,7 +138,7 @@ class SearchEnvironment:
             else:
                 hits = searcher.search(query, self.depth)
             shown = tuple((hit, searcher.page(hit)) for hit in hits[: self._top_k])
-            return SearchResult(tuple(hits), shown, is_partial=hits.is_partial)
+            return SearchResult(Ranking(tuple(hits), is_partial=hits.is_partial), shown)
         except SearchIndexError as error:
             return SearchResult(error=str(error))
 

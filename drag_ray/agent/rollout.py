@@ -23,7 +23,7 @@ from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_im
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
-from drag_ray.agent.turn_record import record_turn, share_tokens
+from drag_ray.agent.turn_record import record_question_search, record_turn, share_tokens
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
@@ -35,7 +35,7 @@ from drag_ray.tools.function import Function
 from drag_ray.tools.images.rollout_images import ImageSource, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
-from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn
+from drag_ray.types import ActionKind, Answer, Evidence, Page, Provenance, StopReason, Trajectory, Turn
 
 HINT_CHARS = 1200
 """characters of the page that are shown"""
@@ -278,35 +278,32 @@ class Rollouts:
             category=question.category,
             group=question.group,
             split=question.split,
-            sample_index=task.sample_index,
-            seed=task.seed,
-            preset=task.preset,
             turns=turns,
             messages=json.dumps(conversation, ensure_ascii=False),
             protocol=self._protocol.name,
             stop_reason=stop_reason,
-            final_answer=turns[-1].answer if turns else "",
-            citations=turns[-1].citations if turns else (),
+            final_answer=turns[-1].answer if turns else Answer(),
             top_k=self._config.top_k,
             depth=self._config.depth,
-            model=self._policy.model,
-            adapter=self._policy.adapter,
-            agent_fingerprint=self._agent_fingerprint,
-            index_fingerprint=self._index_fingerprint,
-            started_at=started_at,
             duration_s=duration_s,
+            question_search=record_question_search(self._config, asked.ranking),
+            provenance=Provenance(
+                model=self._policy.model,
+                adapter=self._policy.adapter,
+                agent_fingerprint=self._agent_fingerprint,
+                index_fingerprint=self._index_fingerprint,
+                preset=task.preset,
+                sample_index=task.sample_index,
+                seed=task.seed,
+                started_at=started_at,
+                baseline=task.baseline,
+                prompt_set=task.prompt_set,
+                policy=task.policy,
+                hinted=task.hinted,
+            ),
             error=error,
-            hinted=task.hinted,
-            query_mode="expand" if self._config.expands else "rewrite",
-            question_weight=self._config.question_weight if self._config.expands else 1.0,
-            question_words=self._config.question_words if self._config.expands else "all",
-            question_hits=asked.hits,
-            question_rank=asked.evidence_rank,
-            baseline=task.baseline,
-            prompt_set=task.prompt_set,
-            policy=task.policy,
-            task=self._config.task,
             tools=json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
+            task=self._config.task,
         )
 
 
@@ -327,4 +324,4 @@ def read_action(
 
 def _count_last_errors(turns: Sequence[Turn]) -> int:
     """The calls of tools that have failed since one did not, or none was called."""
-    return sum(1 for _ in takewhile(lambda turn: turn.tool_error, reversed(turns)))
+    return sum(1 for _ in takewhile(lambda turn: turn.call.error, reversed(turns)))

@@ -62,9 +62,9 @@ def list_ranks(trajectory: Trajectory) -> list[int | None]:
     """
     if trajectory.error:
         return []
-    ranks = [turn.evidence_rank for turn in list_ranked_turns(trajectory)]
-    starts_ranked = trajectory.query_mode == "expand" or trajectory.task in ORDERING
-    return ranks or ([trajectory.question_rank] if starts_ranked else [])
+    ranks = [turn.ranking.evidence_rank for turn in list_ranked_turns(trajectory)]
+    starts_ranked = trajectory.question_search.mode == "expand" or trajectory.task in ORDERING
+    return ranks or ([trajectory.question_search.rank] if starts_ranked else [])
 
 
 def find_best_rank(ranks: Iterable[int | None]) -> int | None:

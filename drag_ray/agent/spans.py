@@ -112,27 +112,29 @@ class RolloutTracer:
         _mark_error(root, error)
         context = set_span_in_context(root)
         messages = parse_json(trajectory.messages) if trajectory and self._with_content else []
-        model = trajectory.model if trajectory else ""
+        model = trajectory.provenance.model if trajectory else ""
         for turn, ended in zip(turns, ends, strict=True):
             is_order = rollouts.orders and turn.action is ActionKind.SEARCH  # which reads no index
-            acted_s = {ActionKind.SEARCH: turn.search_s, ActionKind.TOOL: turn.tool_s}.get(turn.action, 0.0)
+            acted_s = {ActionKind.SEARCH: turn.ranking.search_s, ActionKind.TOOL: turn.call.duration_s}.get(turn.action, 0.0)
             acted_from = ended - int(acted_s * _NS)
-            asked_from = max(started, acted_from - int(turn.generate_s * _NS))
+            asked_from = max(started, acted_from - int(turn.reply.generate_s * _NS))
             chat = self._tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
             chat.set_attributes(self._describe_reply(task, model, turn, messages))
             if is_order:
                 chat.set_attribute("drag_ray.action", "order")
             chat.end(acted_from)
             if turn.action is ActionKind.SEARCH and not is_order:
-                index = trajectory.index_fingerprint if trajectory else ""
+                index = trajectory.provenance.index_fingerprint if trajectory else ""
                 search = self._tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=acted_from)
                 search.set_attributes(self._describe_search(index, turn))
                 _mark_error(search, turn.error)
                 search.end(ended)
             elif turn.action is ActionKind.TOOL:
-                call = self._tracer.start_span(f"execute_tool {turn.tool}", context, SpanKind.INTERNAL, start_time=acted_from)
+                call = self._tracer.start_span(
+                    f"execute_tool {turn.call.tool}", context, SpanKind.INTERNAL, start_time=acted_from
+                )
                 call.set_attributes(self._describe_call(turn))
-                _mark_error(call, turn.tool_error)
+                _mark_error(call, turn.call.error)
                 call.end(ended)
         root.end()
 
@@ -141,20 +143,20 @@ class RolloutTracer:
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": self._provider,
             "gen_ai.agent.name": AGENT_NAME,
-            "gen_ai.usage.input_tokens": sum(turn.num_prompt_tokens for turn in turns),
-            "gen_ai.usage.output_tokens": sum(turn.num_completion_tokens for turn in turns),
+            "gen_ai.usage.input_tokens": sum(turn.reply.num_prompt_tokens for turn in turns),
+            "gen_ai.usage.output_tokens": sum(turn.reply.num_completion_tokens for turn in turns),
             "drag_ray.sampling.preset": task.preset,
             "drag_ray.num_turns": len(turns),
         }
         if trajectory:
-            described["gen_ai.request.model"] = trajectory.model
-            described["gen_ai.data_source.id"] = trajectory.index_fingerprint
+            described["gen_ai.request.model"] = trajectory.provenance.model
+            described["gen_ai.data_source.id"] = trajectory.provenance.index_fingerprint
             described["drag_ray.stop_reason"] = trajectory.stop_reason.value
         if task.question.evidence:  # of a collection; what an endpoint is asked has neither an id nor an evidence page
             described["gen_ai.conversation.id"] = task.id
             described["drag_ray.question.id"] = task.question.id
             ranked = list_ranked_turns(trajectory) if trajectory else turns
-            described["drag_ray.best_rank_score"] = max((turn.rank_score for turn in ranked), default=0.0)
+            described["drag_ray.best_rank_score"] = max((turn.ranking.rank_score for turn in ranked), default=0.0)
         return described
 
     def _describe_reply(self, task: RolloutTask, model: str, turn: Turn, messages: list[Any]) -> dict[str, Any]:
@@ -165,14 +167,14 @@ class RolloutTracer:
             "gen_ai.request.model": model,
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,
-            "gen_ai.usage.input_tokens": turn.num_prompt_tokens,
-            "gen_ai.usage.output_tokens": turn.num_completion_tokens,
-            "gen_ai.response.finish_reasons": [turn.finish_reason],
+            "gen_ai.usage.input_tokens": turn.reply.num_prompt_tokens,
+            "gen_ai.usage.output_tokens": turn.reply.num_completion_tokens,
+            "gen_ai.response.finish_reasons": [turn.reply.finish_reason],
             "drag_ray.step": turn.step,
             "drag_ray.action": turn.action.value,
         }
         if self._with_content:
-            reply = _to_message("assistant", turn.raw_text) | {"finish_reason": turn.finish_reason}
+            reply = _to_message("assistant", turn.raw_text) | {"finish_reason": turn.reply.finish_reason}
             prompt = [_to_message(message["role"], join_text(message)) for message in messages[: turn.num_prompt_messages]]
             described["gen_ai.input.messages"] = json.dumps(prompt)
             described["gen_ai.output.messages"] = json.dumps([reply])
@@ -183,11 +185,11 @@ class RolloutTracer:
             "gen_ai.operation.name": "retrieval",
             "gen_ai.data_source.id": index,
             "drag_ray.step": turn.step,
-            "drag_ray.num_hits": len(turn.hits),
-            "drag_ray.partial_search": turn.partial_search,
+            "drag_ray.num_hits": len(turn.ranking.hits),
+            "drag_ray.partial_search": turn.ranking.is_partial,
         }
         if self._with_content:
-            documents = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in turn.hits]
+            documents = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in turn.ranking.hits]
             described["gen_ai.retrieval.query.text"] = to_encodable(turn.query)
             described["gen_ai.retrieval.documents"] = json.dumps(documents)
         return described
@@ -195,12 +197,12 @@ class RolloutTracer:
     def _describe_call(self, turn: Turn) -> dict[str, Any]:
         described = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": turn.tool,
+            "gen_ai.tool.name": turn.call.tool,
             "gen_ai.tool.type": "function",
             "drag_ray.step": turn.step,
         }
         if self._with_content:
-            described["gen_ai.tool.call.arguments"] = to_encodable(turn.arguments)
+            described["gen_ai.tool.call.arguments"] = to_encodable(turn.call.arguments)
         return described
 
 

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 from drag_ray.agent.action import Action
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchResult
 from drag_ray.agent.shown_images import Hidden
 from drag_ray.engine.generate import Generation
 from drag_ray.tools.calls import CallOutcome
-from drag_ray.types import Turn
+from drag_ray.types import Answer, QuestionSearch, Ranking, Reply, ToolCall, Turn
 
 
 def record_turn(
@@ -27,30 +28,31 @@ def record_turn(
         reasoning=action.reasoning,
         action=action.kind,
         query=action.query,
-        hits=found.hits,
-        evidence_rank=found.evidence_rank,
-        rank_score=found.rank_score,
-        answer=action.answer,
-        citations=action.citations,
         raw_text=generation.text,
-        prompt_token_ids=generation.prompt_token_ids,
-        completion_token_ids=generation.completion_token_ids,
-        finish_reason=generation.finish_reason,
-        generate_s=generate_s,
-        search_s=found.search_s,
         error=found.error,
-        completion_logprobs=generation.completion_logprobs,
-        num_prompt_tokens=generation.usage.num_prompt_tokens,
-        num_completion_tokens=generation.usage.num_completion_tokens,
-        partial_search=found.is_partial,
-        tool=action.tool,
-        arguments=action.arguments,
-        tool_error=called.error,
-        tool_s=called.seconds,
-        hidden_images=hidden.images,
-        hidden_messages=hidden.messages,
-        prompt_digest=generation.prompt_digest,
+        reply=Reply(
+            prompt_token_ids=generation.prompt_token_ids,
+            completion_token_ids=generation.completion_token_ids,
+            completion_logprobs=generation.completion_logprobs,
+            prompt_digest=generation.prompt_digest,
+            num_prompt_tokens=generation.usage.num_prompt_tokens,
+            num_completion_tokens=generation.usage.num_completion_tokens,
+            finish_reason=generation.finish_reason,
+            generate_s=generate_s,
+            hidden_images=hidden.images,
+            hidden_messages=hidden.messages,
+        ),
+        ranking=found.ranking,
+        answer=Answer(action.answer, action.citations),
+        call=ToolCall(action.tool, action.arguments, called.error, called.seconds),
     )
+
+
+def record_question_search(config: AgentConfig, ranking: Ranking) -> QuestionSearch:
+    """The search of the question by an agent of this configuration, which found this."""
+    if not config.expands:
+        return QuestionSearch(hits=ranking.hits, rank=ranking.evidence_rank)
+    return QuestionSearch("expand", config.question_weight, config.question_words, ranking.hits, ranking.evidence_rank)
 
 
 def share_tokens(turn: Turn, before: Turn) -> Turn:
@@ -59,9 +61,10 @@ def share_tokens(turn: Turn, before: Turn) -> Turn:
     A prompt repeats what was said before it. Each of its numbers is made anew, so that the prompts of a long rollout would take
     many times the memory of all that was said in it.
     """
-    known = before.prompt_token_ids + before.completion_token_ids
-    num_shared = _count_shared(known, turn.prompt_token_ids)
-    return replace(turn, prompt_token_ids=known[:num_shared] + turn.prompt_token_ids[num_shared:])
+    known = before.reply.prompt_token_ids + before.reply.completion_token_ids
+    num_shared = _count_shared(known, turn.reply.prompt_token_ids)
+    shared = known[:num_shared] + turn.reply.prompt_token_ids[num_shared:]
+    return replace(turn, reply=replace(turn.reply, prompt_token_ids=shared))
 
 
 def _count_shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:

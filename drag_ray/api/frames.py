@@ -1,7 +1,6 @@
 """Outputs of stages as Polars frames."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import polars as pl
 from drag_ray import schemas
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.evaluate import outcome
+from drag_ray.evaluate.question_result import to_line
 from drag_ray.transcripts.listing import list_files
 
 
@@ -25,7 +25,7 @@ def read_trajectories(path: str | Path) -> pl.DataFrame:
         False
     """
     tables = [schemas.read_table(file, schemas.TRAJECTORIES) for file in list_files(Path(path))]
-    return pl.concat([pl.DataFrame(table) for table in tables]).sort("id", "policy")
+    return pl.concat([pl.DataFrame(table) for table in tables]).sort("id", pl.col("provenance").struct.field("policy"))
 
 
 def read_results(path: str | Path) -> pl.DataFrame:
@@ -44,7 +44,7 @@ def read_results(path: str | Path) -> pl.DataFrame:
         ['base', 'question', 'tuned']
     """
     rows = [
-        {"policy": name, **asdict(result)} for name, results in outcome.read_results(Path(path)).items() for result in results
+        {"policy": name, **to_line(result)} for name, results in outcome.read_results(Path(path)).items() for result in results
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
 

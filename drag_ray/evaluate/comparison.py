@@ -160,7 +160,7 @@ def compare(
         room=compute_headroom(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
-        first_search_ranks={policy: tuple(r.first_search_rank for r in rs) for policy, rs in aligned.items()},
+        first_search_ranks={policy: tuple(r.searches.first_search_rank for r in rs) for policy, rs in aligned.items()},
         prices=prices,
         deployment=deployment,
     )
@@ -220,9 +220,9 @@ def _count_incidents(results: Sequence[QuestionResult]) -> Incidents:
     return Incidents(
         num_missing=sum(result.error == NO_TRAJECTORY for result in results),
         num_errors=sum(result.error not in ("", NO_TRAJECTORY) for result in results),
-        num_without_search=sum(not result.error and not result.falls_back and result.num_searches == 0 for result in results),
-        num_fallbacks=sum(result.falls_back for result in results),
-        num_failed_searches=sum(result.num_failed_searches for result in results),
+        num_without_search=sum(not (r.error or r.searches.falls_back or r.searches.num_searches) for r in results),
+        num_fallbacks=sum(result.searches.falls_back for result in results),
+        num_failed_searches=sum(result.searches.num_failed_searches for result in results),
         num_format_errors=sum(result.num_format_errors for result in results),
-        num_unjudged=sum(result.is_unjudged for result in results),
+        num_unjudged=sum(result.answer.is_unjudged for result in results),
     )

@@ -104,7 +104,7 @@ def compute_efforts(
     tables = {
         policy: _tabulate_effort(rows, solved[policy], prices.find(policy))
         for policy, rows in results.items()
-        if any(row.num_completion_tokens for row in rows)
+        if any(row.usage.num_completion_tokens for row in rows)
     }
     if not tables:
         return {}
@@ -142,14 +142,14 @@ def _tabulate_effort(rows: Sequence[QuestionResult], solved: Sequence[bool], pri
     return np.array(
         [
             [
-                row.num_completion_tokens,
-                row.duration_s,
-                (row.num_prompt_tokens * prices.prompt + row.num_completion_tokens * prices.completion) / 1e6,
+                usage.num_completion_tokens,
+                usage.duration_s,
+                (usage.num_prompt_tokens * prices.prompt + usage.num_completion_tokens * prices.completion) / 1e6,
                 float(is_solved),
-                row.num_iterations if row.num_iterations and is_solved else np.nan,
-                row.num_iterations if row.num_iterations and not is_solved else np.nan,
+                usage.num_iterations if usage.num_iterations and is_solved else np.nan,
+                usage.num_iterations if usage.num_iterations and not is_solved else np.nan,
             ]
-            for row, is_solved in zip(rows, solved, strict=True)
+            for usage, is_solved in zip((row.usage for row in rows), solved, strict=True)
         ],
         dtype=np.float64,
     )
@@ -171,8 +171,9 @@ def _build_effort(
         interval = resampling.compute_interval(_divide(samples[:, over], samples[:, under]))
         return Ratio() if np.isnan(value) or interval is None else Ratio(float(value), *interval)
 
-    taken = [(row.num_iterations, is_solved) for row, is_solved in zip(rows, solved, strict=True) if row.num_iterations]
-    turns, are_solved = [num_turns for num_turns, _ in taken], [is_solved for _, is_solved in taken]
+    num_turns = [row.usage.num_iterations for row in rows]
+    taken = [(num, is_solved) for num, is_solved in zip(num_turns, solved, strict=True) if num]
+    turns, are_solved = [num for num, _ in taken], [is_solved for _, is_solved in taken]
     return Effort(
         tokens_per_solved=build_ratio("tokens", "solved"),
         seconds_per_solved=build_ratio("seconds", "solved"),
@@ -228,7 +229,7 @@ def compute_turns(
     tables = {
         (policy, turn): _tabulate_turn(rows, question_ranks, turn)
         for policy, rows in results.items()
-        if any(row.num_searches > 1 for row in rows)
+        if any(row.searches.num_searches > 1 for row in rows)
         for turn in range(1, max(_find_last_turn(row) for row in rows) + 1)
     }
     if not tables:
@@ -243,7 +244,7 @@ def compute_turns(
 
 
 def _find_last_turn(row: QuestionResult) -> int:
-    return row.shown_by_turn.index(row.shown_by_turn[-1]) + 1 if row.shown_by_turn else 1
+    return row.searches.shown_by_turn.index(row.searches.shown_by_turn[-1]) + 1 if row.searches.shown_by_turn else 1
 
 
 def _tabulate_turn(rows: Sequence[QuestionResult], question_ranks: Sequence[int | None] | None, turn: int) -> Floats:

@@ -38,7 +38,7 @@ def build_case(trajectory: Trajectory) -> AnswerCase | None:
     """The case to judge of a rollout; None where that is known without a judge, or by no one."""
     if trajectory.error:
         return None
-    return AnswerCase.find(trajectory.question, trajectory.answers, trajectory.final_answer)
+    return AnswerCase.find(trajectory.question, trajectory.answers, trajectory.final_answer.text)
 
 
 def list_cases(trajectories: Mapping[str, Sequence[Trajectory]]) -> list[AnswerCase]:
@@ -67,7 +67,7 @@ def judge_results(
     cost = judge_on_cluster(list_cases(trajectories), config, stage_dir, max_failure_rate)
     judgements = read_judgements(stage_dir / JUDGE_DIR_NAME, fingerprint_judge(config))
     judged = apply_judgements(results, trajectories, judgements)
-    num_unjudged = sum(row.is_unjudged for rows in judged.values() for row in rows)
+    num_unjudged = sum(row.answer.is_unjudged for rows in judged.values() for row in rows)
     counts = {"judged": len(judgements.by_case), "unjudged": num_unjudged}
     return JudgedResults(judged, judgements.describe(config), counts, cost)
 
@@ -86,10 +86,10 @@ def apply_judgements(
 
 
 def _apply(result: QuestionResult, rollout: Trajectory | None, judgements: Judgements) -> QuestionResult:
-    if result.anls is None:
+    if result.answer.anls is None:
         return result
     case = build_case(rollout) if rollout else None
     if case is None:
-        return replace(result, semantic=float(result.anls == 1))
+        return replace(result, answer=replace(result.answer, semantic=float(result.answer.anls == 1)))
     score = judgements.find_score(case)
-    return replace(result, semantic=score, is_unjudged=score is None)
+    return replace(result, answer=replace(result.answer, semantic=score, is_unjudged=score is None))

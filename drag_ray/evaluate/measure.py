@@ -93,7 +93,7 @@ CRITERIA = {
         counted="first hit",
         is_counted=lambda result: result.is_first_hit,
         solved="when a search shows evidence of it",
-        solved_at=lambda result: result.iterations_to_success,
+        solved_at=lambda result: result.searches.iterations_to_success,
         judged_by="the rank of the evidence in the first search",
         grade=lambda result: result.reciprocal_rank,
     ),
@@ -104,11 +104,11 @@ CRITERIA = {
         more="answers better",
         less="answers worse",
         counted="right answer",
-        is_counted=lambda result: result.is_right,
+        is_counted=lambda result: result.answer.is_right,
         solved="when its answer is right",
-        solved_at=lambda result: result.num_iterations if result.is_right else None,
+        solved_at=lambda result: result.usage.num_iterations if result.answer.is_right else None,
         judged_by="the ANLS* of the answer",
-        grade=lambda result: result.anls or 0.0,
+        grade=lambda result: result.answer.anls or 0.0,
     ),
 }
 """By what tasks are scored by (`TaskKind.scored_by`)."""
@@ -136,6 +136,6 @@ def leave_unasked(results: Sequence[QuestionResult], criterion: Criterion) -> Se
     tasks = {result.task for result in results if result.task}
     if criterion.primary != ANSWER_ACCURACY or not tasks or any(choose_criterion(task) is criterion for task in tasks):
         return results
-    if any(result.anls for result in results):
+    if any(result.answer.anls for result in results):
         return results
-    return [replace(result, anls=None, semantic=None) for result in results]
+    return [replace(result, answer=replace(result.answer, anls=None, semantic=None)) for result in results]

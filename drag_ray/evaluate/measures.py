@@ -28,8 +28,8 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
     """
     everything = [result for policy_results in results.values() for result in policy_results]
     top_k, depth = everything[0].top_k, everything[0].depth
-    has_judge = any(result.semantic is not None for result in everything)
-    has_answers = primary == ANSWER_ACCURACY or any(result.anls is not None for result in everything)
+    has_judge = any(result.answer.semantic is not None for result in everything)
+    has_answers = primary == ANSWER_ACCURACY or any(result.answer.anls is not None for result in everything)
     of_searches = [
         _of_known_pages(measure)
         for measure in (
@@ -42,11 +42,11 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
     of_rollouts = [
         *build_effort_measures(),
         *build_query_measures(),
-        *build_tool_measures(sorted({use.tool for result in everything for use in result.tool_uses})),
+        *build_tool_measures(sorted({use.tool for result in everything for use in result.usage.tool_uses})),
     ]
     of_answers = [
         *(build_answer_measures(has_judge=has_judge) if has_answers else []),
-        *(build_citation_measures() if any(result.document_citation.f1 > 0 for result in everything) else []),
+        *(build_citation_measures() if any(result.answer.document_citation.f1 > 0 for result in everything) else []),
     ]
     kinds = [of_searches, of_rollouts, of_answers]
     kinds.sort(key=lambda kind: all(measure.name != primary for measure in kind))
@@ -128,8 +128,10 @@ def _build_conditional_measures() -> list[Measure]:
             Unit.SCORE,
             lambda r: r.reciprocal_rank if r.is_first_hit else None,
         ),
-        measure("first_hit_rank", "Rank of first hits", first, lambda r: r.first_search_rank if r.is_first_hit else None),
-        measure("best_hit_rank", "Best rank", best, lambda r: r.best_rank if r.is_found else None),
+        measure(
+            "first_hit_rank", "Rank of first hits", first, lambda r: r.searches.first_search_rank if r.is_first_hit else None
+        ),
+        measure("best_hit_rank", "Best rank", best, lambda r: r.searches.best_rank if r.is_found else None),
     ]
 
 

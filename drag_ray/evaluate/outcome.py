@@ -1,7 +1,7 @@
 """Outputs of an evaluation: the report in three forms, and all that is needed to compare and to score again without a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext, read_context
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.question_result import QuestionResult, to_result
+from drag_ray.evaluate.question_result import QuestionResult, to_line, to_result
 from drag_ray.evaluate.report.examples import choose_examples
 from drag_ray.evaluate.report.formatting import write_verdict
 from drag_ray.evaluate.report.parts import format_markdown, write_report
@@ -86,10 +86,14 @@ def write_rollouts(folder: Path, questions: Sequence[Question], trajectories: Ma
     """
     artifacts.write_parquet(folder / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
     tables = [
-        schemas.to_table([replace(rollout, policy=policy) for rollout in rollouts], schemas.TRAJECTORIES)
+        schemas.to_table([_name_policy(rollout, policy) for rollout in rollouts], schemas.TRAJECTORIES)
         for policy, rollouts in trajectories.items()
     ]
     artifacts.write_parquet(folder / TRAJECTORIES_PATH, pa.concat_tables(tables))
+
+
+def _name_policy(rollout: Trajectory, policy: str) -> Trajectory:
+    return replace(rollout, provenance=replace(rollout.provenance, policy=policy))
 
 
 def write_comparison(
@@ -109,7 +113,7 @@ def write_comparison(
     Raises:
         ArtifactError: a file cannot be written.
     """
-    rows = [{"policy": name, **asdict(result)} for name, policy_results in results.items() for result in policy_results]
+    rows = [{"policy": name, **to_line(result)} for name, policy_results in results.items() for result in policy_results]
     artifacts.write_jsonl(folder / RESULTS_NAME, rows)
     said = {"verdict": write_verdict(comparison), "context": context.to_dict()}
     artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})
@@ -199,5 +203,5 @@ def read_outcome(path: Path) -> Outcome:
     questions = schemas.read_table(stage_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()
     trajectories: dict[str, list[Trajectory]] = {}
     for row in schemas.read_table(stage_dir / TRAJECTORIES_PATH, schemas.TRAJECTORIES).to_pylist():
-        trajectories.setdefault(row["policy"], []).append(schemas.to_trajectory(row))
+        trajectories.setdefault(row["provenance"]["policy"], []).append(schemas.to_trajectory(row))
     return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, _read_comparison(stage_dir))

@@ -4,11 +4,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
+from drag_ray.agent.answers import compute_anls, compute_citation_score
 from drag_ray.agent.scores import find_best_rank, list_ranked_turns, list_ranks
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.errors import DataError
-from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
+from drag_ray.evaluate.question_result import (
+    NO_TRAJECTORY,
+    AnswerScore,
+    QuestionResult,
+    RolloutUsage,
+    SearchScore,
+    ToolUse,
+    classify_hops,
+    is_within,
+)
 from drag_ray.recipes.v_retrver.task import describe_modalities
 from drag_ray.search.file_names import FileNames
 from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
@@ -25,37 +34,19 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
             f"question {trajectory.question_id!r}: its trajectory has no evidence page and no known answer, expected one of "
             "them. Evaluate questions with known pages or, in the task answer, with known answers."
         )
-    searches, ranks = _list_searches(trajectory), list_ranks(trajectory)
-    falls_back = bool(ranks) and not searches
-    rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory, searches)
-    first_ranking = (trajectory.question_hits if falls_back else searches[0].hits) if ranks else ()
-    success = _find_success(trajectory.turns, searches, trajectory.top_k)
-    if falls_back and is_within(trajectory.question_rank, trajectory.top_k):
-        success = max(1, len(trajectory.turns))
-    sequence = build_page_sequence(rankings, trajectory.top_k)
-    anls, page_citation, document_citation = _score_answer(trajectory)
     return QuestionResult(
         **_describe_question(trajectory.question_id, trajectory),
         top_k=trajectory.top_k,
         depth=trajectory.depth,
         error=trajectory.error,
-        **_count_replies(trajectory.turns),
-        duration_s=trajectory.duration_s,
-        tool_uses=_sum_tools(trajectory.turns),
-        falls_back=falls_back,
-        iterations_to_success=None if trajectory.error else success,
-        first_search_rank=ranks[0] if ranks else None,
-        evidence_ranks=_list_evidence_ranks(first_ranking, trajectory.evidence),
-        best_rank=find_best_rank(ranks),
-        sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
-        shown_by_turn=sequence.shown_by_turn,
-        knows_question=bool(trajectory.question_hits),
-        question_rank=trajectory.question_rank,
-        anls=anls,
-        page_citation=page_citation,
-        document_citation=document_citation,
+        num_format_errors=sum(turn.action is ActionKind.INVALID for turn in trajectory.turns),
+        knows_question=bool(trajectory.question_search.hits),
+        question_rank=trajectory.question_search.rank,
         modalities=describe_modalities(trajectory) if trajectory.task in ORDERING else "",
         task=trajectory.task,
+        usage=_sum_usage(trajectory),
+        searches=_score_searches(trajectory),
+        answer=_score_answer(trajectory),
     )
 
 
@@ -70,20 +61,41 @@ def _describe_question(question_id: str, asked: Question | Trajectory) -> dict[s
     }
 
 
-def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
-    searches = [turn for turn in turns if turn.action is ActionKind.SEARCH]
-    queries = [" ".join(turn.query.lower().split()) for turn in searches]
-    return {
-        "num_iterations": len(turns),
-        "num_searches": len(searches),
-        "num_failed_searches": sum(bool(turn.error) for turn in searches),
-        "num_partial_searches": sum(turn.partial_search for turn in searches),
-        "num_empty_queries": queries.count(""),
-        "num_repeated_queries": len(queries) - len(set(queries)),
-        "num_format_errors": sum(turn.action is ActionKind.INVALID for turn in turns),
-        "num_prompt_tokens": sum(turn.num_prompt_tokens for turn in turns),
-        "num_completion_tokens": sum(turn.num_completion_tokens for turn in turns),
-    }
+def _sum_usage(trajectory: Trajectory) -> RolloutUsage:
+    return RolloutUsage(
+        num_iterations=len(trajectory.turns),
+        num_prompt_tokens=sum(turn.reply.num_prompt_tokens for turn in trajectory.turns),
+        num_completion_tokens=sum(turn.reply.num_completion_tokens for turn in trajectory.turns),
+        duration_s=trajectory.duration_s,
+        tool_uses=_sum_tools(trajectory.turns),
+    )
+
+
+def _score_searches(trajectory: Trajectory) -> SearchScore:
+    searches, ranks = _list_searches(trajectory), list_ranks(trajectory)
+    falls_back = bool(ranks) and not searches
+    rankings = [trajectory.question_search.hits] if falls_back else _list_rankings(trajectory, searches)
+    first_ranking = (trajectory.question_search.hits if falls_back else searches[0].ranking.hits) if ranks else ()
+    success = _find_success(trajectory.turns, searches, trajectory.top_k)
+    if falls_back and is_within(trajectory.question_search.rank, trajectory.top_k):
+        success = max(1, len(trajectory.turns))
+    sequence = build_page_sequence(rankings, trajectory.top_k)
+    made = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
+    queries = [" ".join(turn.query.lower().split()) for turn in made]
+    return SearchScore(
+        num_searches=len(made),
+        num_failed_searches=sum(bool(turn.error) for turn in made),
+        num_partial_searches=sum(turn.ranking.is_partial for turn in made),
+        num_empty_queries=queries.count(""),
+        num_repeated_queries=len(queries) - len(set(queries)),
+        falls_back=falls_back,
+        iterations_to_success=None if trajectory.error else success,
+        first_search_rank=ranks[0] if ranks else None,
+        evidence_ranks=_list_evidence_ranks(first_ranking, trajectory.evidence),
+        best_rank=find_best_rank(ranks),
+        sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
+        shown_by_turn=sequence.shown_by_turn,
+    )
 
 
 def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence]) -> tuple[int, ...]:
@@ -100,34 +112,34 @@ def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tup
     """The ranking of each turn, empty for one whose ranking does not count; none of a rollout that failed."""
     if trajectory.error:
         return []
-    return [turn.hits if turn in searches else () for turn in trajectory.turns]
+    return [turn.ranking.hits if turn in searches else () for turn in trajectory.turns]
 
 
 def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
     """The calls by tool, in the order of their names."""
     called = [turn for turn in turns if turn.action is ActionKind.TOOL]
-    by_tool = {name: [turn for turn in called if turn.tool == name] for name in sorted({turn.tool for turn in called})}
+    by_tool = {name: [turn for turn in called if turn.call.tool == name] for name in sorted({turn.call.tool for turn in called})}
     return tuple(
-        ToolUse(name, len(calls), sum(bool(turn.tool_error) for turn in calls), sum(turn.tool_s for turn in calls))
+        ToolUse(name, len(calls), sum(bool(turn.call.error) for turn in calls), sum(turn.call.duration_s for turn in calls))
         for name, calls in by_tool.items()
     )
 
 
 def _find_success(turns: Sequence[Turn], searches: Sequence[Turn], top_k: int) -> int | None:
     for position, turn in enumerate(turns, start=1):
-        if turn in searches and turn.evidence_rank is not None and turn.evidence_rank <= top_k:
+        if turn in searches and turn.ranking.evidence_rank is not None and turn.ranking.evidence_rank <= top_k:
             return position
     return None
 
 
-def _score_answer(trajectory: Trajectory) -> tuple[float | None, CitationScore, CitationScore]:
+def _score_answer(trajectory: Trajectory) -> AnswerScore:
     if trajectory.error:
-        return (0.0 if trajectory.answers else None), NO_CITATION, NO_CITATION
-    anls = compute_anls(trajectory.final_answer, trajectory.answers) if trajectory.answers else None
+        return AnswerScore(0.0 if trajectory.answers else None)
+    anls = compute_anls(trajectory.final_answer.text, trajectory.answers) if trajectory.answers else None
     evidence, names = trajectory.evidence, FileNames(page.file for page in trajectory.evidence)
-    cited = [replace(page, file=names.find(page.file) or page.file) for page in trajectory.citations]
+    cited = [replace(page, file=names.find(page.file) or page.file) for page in trajectory.final_answer.citations]
     documents = compute_citation_score([page.file for page in cited], [page.file for page in evidence])
-    return anls, compute_citation_score(cited, evidence), documents
+    return AnswerScore(anls, page_citation=compute_citation_score(cited, evidence), document_citation=documents)
 
 
 def compute_results(
@@ -180,7 +192,7 @@ def _check_comparable(trajectories: Mapping[str, Sequence[Trajectory]]) -> tuple
         if not rollouts:
             raise DataError(f"policy {policy!r}: no trajectories, expected one a question. Run it again.")
     settings = {
-        (rollout.top_k, rollout.depth, rollout.index_fingerprint): policy
+        (rollout.top_k, rollout.depth, rollout.provenance.index_fingerprint): policy
         for policy, rollouts in trajectories.items()
         for rollout in rollouts
     }
@@ -218,7 +230,7 @@ def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
         top_k=top_k,
         depth=depth,
         error=NO_TRAJECTORY,
-        anls=0.0 if question.answers else None,
+        answer=AnswerScore(0.0 if question.answers else None),
     )
 
 

@@ -35,28 +35,28 @@ def build_query_measures() -> list[Measure]:
             "empty_queries",
             "Empty queries",
             f"{searches} that ask for nothing, or add nothing to the question",
-            lambda r: _divide(r.num_empty_queries, r.num_searches),
+            lambda r: _divide(r.searches.num_empty_queries, r.searches.num_searches),
             Unit.RATE,
         ),
         _measure_cost(
             "repeated_queries",
             "Repeated queries",
             f"{searches} whose query it had made before",
-            lambda r: _divide(r.num_repeated_queries, r.num_searches),
+            lambda r: _divide(r.searches.num_repeated_queries, r.searches.num_searches),
             Unit.RATE,
         ),
         _measure_cost(
             "partial_searches",
             "Partial searches",
             f"{searches} that left out parts of a query that would cost more than search.max_query_ms",
-            lambda r: _divide(r.num_partial_searches, r.num_searches),
+            lambda r: _divide(r.searches.num_partial_searches, r.searches.num_searches),
             Unit.RATE,
         ),
         _measure_cost(
             "unreadable_replies",
             "Unreadable replies",
             "share of the replies of a rollout without a readable action",
-            lambda r: _divide(r.num_format_errors, r.num_iterations),
+            lambda r: _divide(r.num_format_errors, r.usage.num_iterations),
             Unit.RATE,
         ),
     ]
@@ -69,10 +69,10 @@ def build_effort_measures() -> list[Measure]:
         _measure_cost(
             "pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), needs_model=False
         ),
-        _measure_cost("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
-        _measure_cost("iterations_to_success", "Iterations to success", success, lambda r: r.iterations_to_success),
-        _measure_cost("num_searches", "Searches", "searches in a rollout", lambda r: r.num_searches),
-        _measure_cost("num_completion_tokens", "Tokens", "tokens written in a rollout", lambda r: r.num_completion_tokens),
+        _measure_cost("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.usage.num_iterations),
+        _measure_cost("iterations_to_success", "Iterations to success", success, lambda r: r.searches.iterations_to_success),
+        _measure_cost("num_searches", "Searches", "searches in a rollout", lambda r: r.searches.num_searches),
+        _measure_cost("num_completion_tokens", "Tokens", "tokens written in a rollout", lambda r: r.usage.num_completion_tokens),
     ]
 
 
@@ -87,7 +87,7 @@ def build_tool_measures(tools: Iterable[str]) -> list[Measure]:
 
 def _measure_tool(tool: str) -> list[Measure]:
     def find(result: QuestionResult) -> ToolUse:
-        return next((use for use in result.tool_uses if use.tool == tool), ToolUse(tool, 0, 0, 0.0))
+        return next((use for use in result.usage.tool_uses if use.tool == tool), ToolUse(tool, 0, 0, 0.0))
 
     calling = f"seconds of a rollout in which {tool} runs, over those that call it"
     return [
@@ -107,18 +107,17 @@ def _measure_tool(tool: str) -> list[Measure]:
 
 def build_answer_measures(*, has_judge: bool) -> list[Measure]:
     """Measures of the answers."""
+    similar = "similarity of the answer to the best gold variant"
     right = f"answers with ANLS* of at least {RIGHT_ANLS}"
     judged = "what answers are worth to the judge: correct 1, partial .5, incorrect 0; those without a verdict are left out"
 
     def is_right(result: QuestionResult) -> float | None:
-        return None if result.anls is None else float(result.is_right)
+        return None if result.answer.anls is None else float(result.answer.is_right)
 
     measures = [
-        Measure(
-            "anls", "ANLS*", "similarity of the answer to the best gold variant", Unit.SCORE, lambda r: r.anls, needs_model=True
-        ),
+        Measure("anls", "ANLS*", similar, Unit.SCORE, lambda r: r.answer.anls, needs_model=True),
         Measure(ANSWER_ACCURACY, "Answer accuracy", right, Unit.SHARE, is_right, needs_model=True),
-        Measure("semantic_accuracy", "Semantic accuracy", judged, Unit.RATE, lambda r: r.semantic, needs_model=True),
+        Measure("semantic_accuracy", "Semantic accuracy", judged, Unit.RATE, lambda r: r.answer.semantic, needs_model=True),
     ]
     return measures if has_judge else measures[:-1]
 
@@ -131,7 +130,7 @@ def build_citation_measures() -> list[Measure]:
             f"{kind.capitalize()} citation {label}",
             f"{label} of the cited {kind}s, 0 when none is cited",
             Unit.SCORE,
-            lambda r, kind=kind, part=part: getattr(getattr(r, f"{kind}_citation"), part),
+            lambda r, kind=kind, part=part: getattr(getattr(r.answer, f"{kind}_citation"), part),
             needs_model=True,
         )
         for kind in ("page", "document")

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drag_ray.agent.environment import compute_evidence_rank
-from drag_ray.agent.scores import compute_rank_score
+from drag_ray.agent.environment import score_ranking
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
@@ -26,7 +25,7 @@ from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.schemas import to_trajectory
 from drag_ray.transcripts.thumbnails import open_thumbnails
-from drag_ray.types import Evidence, Hit, Trajectory, Turn
+from drag_ray.types import Evidence, Ranking, Trajectory
 
 CONFIDENCE = 0.95
 NUM_EXAMPLES = 50
@@ -145,7 +144,7 @@ def score_collection(
     """
     groups: dict[str, list[Trajectory]] = {}
     for rollout in map(to_trajectory, journal.read_trajectories(path).to_pylist()):
-        if rollout.evidence and not rollout.hinted:
+        if rollout.evidence and not rollout.provenance.hinted:
             groups.setdefault(_name_group(rollout), []).append(rollout)
     if not groups:
         raise DataError(f"{path}: no rollout of a question with evidence, expected at least one. Run: python jobs/collect.py")
@@ -154,7 +153,8 @@ def score_collection(
 
 
 def _name_group(rollout: Trajectory) -> str:
-    return rollout.baseline or (f"opening {rollout.prompt_set}" if rollout.prompt_set else "collected")
+    asked = rollout.provenance
+    return asked.baseline or (f"opening {asked.prompt_set}" if asked.prompt_set else "collected")
 
 
 def _score_group(
@@ -226,22 +226,16 @@ def rescore(trajectory: Trajectory, terms: Terms) -> Trajectory:
             f"trajectory {trajectory.id!r}: top_k {top_k}, depth {depth}: expected a depth of at least top_k and at most "
             f"{trajectory.depth}, to which its rankings were recorded. For more, run it again with a larger agent.depth."
         )
-    hits, rank = _cut(trajectory.question_hits, trajectory.evidence, depth)
+    asked = _cut(Ranking(trajectory.question_search.hits), trajectory.evidence, top_k, depth)
     return replace(
         trajectory,
         top_k=top_k,
         depth=depth,
-        turns=tuple(_rescore_turn(turn, trajectory.evidence, top_k, depth) for turn in trajectory.turns),
-        question_hits=hits,
-        question_rank=rank,
+        turns=tuple(replace(turn, ranking=_cut(turn.ranking, trajectory.evidence, top_k, depth)) for turn in trajectory.turns),
+        question_search=replace(trajectory.question_search, hits=asked.hits, rank=asked.evidence_rank),
     )
 
 
-def _rescore_turn(turn: Turn, evidence: tuple[Evidence, ...], top_k: int, depth: int) -> Turn:
-    hits, rank = _cut(turn.hits, evidence, depth)
-    return replace(turn, hits=hits, evidence_rank=rank, rank_score=compute_rank_score(rank, top_k))
-
-
-def _cut(ranking: tuple[Hit, ...], evidence: tuple[Evidence, ...], depth: int) -> tuple[tuple[Hit, ...], int | None]:
-    hits = tuple(hit for hit in ranking if hit.rank <= depth)
-    return hits, compute_evidence_rank(hits, evidence)
+def _cut(ranking: Ranking, evidence: tuple[Evidence, ...], top_k: int, depth: int) -> Ranking:
+    hits = tuple(hit for hit in ranking.hits if hit.rank <= depth)
+    return score_ranking(replace(ranking, hits=hits), evidence, top_k)

@@ -90,7 +90,7 @@ def _share_cost(stage_dir: Path, machines: float) -> tuple[PolicyCost, ...]:
     """The cost of an evaluation's machines, by policies; nothing of another stage."""
     if not machines or find_evaluation(stage_dir) != stage_dir:
         return ()
-    seconds = {policy: sum(row.duration_s for row in rows) for policy, rows in read_results(stage_dir).items()}
+    seconds = {policy: sum(row.usage.duration_s for row in rows) for policy, rows in read_results(stage_dir).items()}
     in_all = sum(seconds.values())
     efforts = read_comparison(stage_dir)["efforts"]
     per_solved = {policy: effort["seconds_per_solved"]["value"] for policy, effort in efforts.items()}

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
@@ -117,9 +118,9 @@ def _refuse_orders(read: Iterator[Trajectory], format_name: InterchangeName) -> 
 def _read_policy(source: Path, policy: str) -> Iterator[Trajectory]:
     others: set[str] = set()
     for trajectory in _read_all(source):
-        if trajectory.policy == policy:
+        if trajectory.provenance.policy == policy:
             yield trajectory
-        others.add(trajectory.policy)
+        others.add(trajectory.provenance.policy)
     if policy not in others:
         raise DataError(f"{source}: no rollout of policy {policy!r}, expected one of {', '.join(sorted(others))}.")
 
@@ -127,8 +128,9 @@ def _read_policy(source: Path, policy: str) -> Iterator[Trajectory]:
 def _read_all(source: Path) -> Iterator[Trajectory]:
     for part in check_files(source):
         with reading(part), pq.ParquetFile(part) as file:
-            for batch in file.iter_batches(_BATCH_RECORDS, columns=schemas.TRAJECTORIES.names):
-                yield from map(schemas.to_trajectory, batch.to_pylist())
+            for batch in file.iter_batches(_BATCH_RECORDS):
+                table = schemas.upgrade(pa.Table.from_batches([batch])).select(schemas.TRAJECTORIES.names)
+                yield from map(schemas.to_trajectory, table.to_pylist())
 
 
 def _fingerprint(path: Path) -> dict[str, str]:

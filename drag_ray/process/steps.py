@@ -6,7 +6,7 @@ sampling and so on) travels in it as *own fields*, under `OWN_KEY`. Of these not
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from drag_ray import schemas
-from drag_ray.agent.environment import compute_evidence_rank
-from drag_ray.agent.scores import compute_rank_score
+from drag_ray.agent.environment import compute_evidence_rank, score_ranking
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.corpus.records import read_name
 from drag_ray.errors import DataError
@@ -69,13 +68,13 @@ def describe_call(turn: Turn, trajectory: Trajectory) -> tuple[str, Record] | No
     """The name and arguments of the call in a reply; None where it calls nothing, as one that orders candidates."""
     if turn.action is ActionKind.SEARCH and trajectory.task not in ORDERING:
         return SEARCH.name, {"query": turn.query}
-    return (turn.tool, parse_json(turn.arguments)) if turn.action is ActionKind.TOOL else None
+    return (turn.call.tool, parse_json(turn.call.arguments)) if turn.action is ActionKind.TOOL else None
 
 
 def describe_words(turn: Turn, trajectory: Trajectory) -> str:
     """The words of a reply besides its reasoning and its call: an answer, an order, or what could not be read."""
     order = turn.query if trajectory.task in ORDERING else ""
-    return {ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text, ActionKind.SEARCH: order}.get(turn.action, "")
+    return {ActionKind.ANSWER: turn.answer.text, ActionKind.INVALID: turn.raw_text, ActionKind.SEARCH: order}.get(turn.action, "")
 
 
 def list_steps(trajectory: Trajectory) -> list[Step]:
@@ -111,7 +110,7 @@ def to_own_fields(trajectory: Trajectory, held: Collection[str] = ()) -> Record:
     Args:
         held: names of those that it has a place for.
     """
-    row = schemas.to_row(replace(trajectory, turns=()))
+    row = schemas.flatten(schemas.to_row(replace(trajectory, turns=())), schemas.PATHS)
     return {_VERSION_KEY: schemas.SCHEMA_VERSION} | {
         name: value for name, value in row.items() if name not in _DERIVED and name not in held
     }
@@ -119,7 +118,8 @@ def to_own_fields(trajectory: Trajectory, held: Collection[str] = ()) -> Record:
 
 def to_own_turn(step: Step, held: Collection[str]) -> Record:
     """As `to_own_fields`, for the turn of a reply, with the role of the message that answered it."""
-    own = {name: value for name, value in schemas.to_row(step.turn).items() if name not in _DERIVED_OF_TURN and name not in held}
+    row = schemas.flatten(schemas.to_row(step.turn), schemas.TURN_PATHS)
+    own = {name: value for name, value in row.items() if name not in _DERIVED_OF_TURN and name not in held}
     return own | ({_ROLE_KEY: step.observation["role"]} if step.observation else {})
 
 
@@ -140,7 +140,7 @@ class StepReader:
                 "pages that a search found are not in this format itself, and nothing can be learned without them."
             )
         version = own.get(_VERSION_KEY)
-        if version != schemas.SCHEMA_VERSION:
+        if version not in (schemas.SCHEMA_VERSION, schemas.EARLIER_VERSION):
             raise DataError(
                 f"{OWN_KEY} fields of version {version!r:.20}, this code reads {schemas.SCHEMA_VERSION!r}. Export again."
             )
@@ -185,12 +185,10 @@ class StepReader:
         row = {**self._own, **held, "turns": self._turns, "messages": "", "question_rank": None}
         for name in ("id", "question_id"):
             read_name(row, name, required=True)
-        _refuse_unknown(row, Trajectory)
-        for turn in self._turns:
-            _refuse_unknown(turn, Turn)
+        row["turns"] = [_group(turn, schemas.TURN_PATHS, Turn) for turn in self._turns]
         try:
             messages = _MESSAGES.validate_python(self._messages)
-            trajectory = _TRAJECTORY.validate_python(row)
+            trajectory = _TRAJECTORY.validate_python(_group(row, schemas.PATHS, Trajectory))
         except ValidationError as error:
             raise DataError(explain(error)) from None
         trajectory = _rank(replace(trajectory, messages=json.dumps(messages, ensure_ascii=False)))
@@ -208,20 +206,20 @@ def _rank(trajectory: Trajectory) -> Trajectory:
     if trajectory.tools and not isinstance(_load(trajectory.tools), list):
         raise DataError(f"tools: got {trajectory.tools!r:.60}, expected the functions that the model was shown, as JSON")
     for turn in trajectory.turns:
-        _check_ranking(turn.hits)
-        if turn.action is ActionKind.TOOL and not (turn.tool and isinstance(_load(turn.arguments), dict)):
+        _check_ranking(turn.ranking.hits)
+        if turn.action is ActionKind.TOOL and not (turn.call.tool and isinstance(_load(turn.call.arguments), dict)):
             raise DataError(
-                f"turn {turn.step}: got arguments {turn.arguments!r:.60} of {turn.tool!r:.60}, expected a JSON object"
+                f"turn {turn.step}: got arguments {turn.call.arguments!r:.60} of {turn.call.tool!r:.60}, expected a JSON object"
             )
-        if turn.completion_logprobs and len(turn.completion_logprobs) != len(turn.completion_token_ids):
-            raise DataError(
-                f"turn {turn.step}: {len(turn.completion_logprobs)} log-probabilities for {len(turn.completion_token_ids)} tokens"
-            )
-        rank = compute_evidence_rank(turn.hits, trajectory.evidence) if turn.action is ActionKind.SEARCH else None
-        turns.append(replace(turn, evidence_rank=rank, rank_score=compute_rank_score(rank, trajectory.top_k)))
-    _check_ranking(trajectory.question_hits)
-    question_rank = compute_evidence_rank(trajectory.question_hits, trajectory.evidence)
-    return replace(trajectory, turns=tuple(turns), question_rank=question_rank)
+        num_tokens, num_logprobs = len(turn.reply.completion_token_ids), len(turn.reply.completion_logprobs)
+        if num_logprobs not in (0, num_tokens):
+            raise DataError(f"turn {turn.step}: {num_logprobs} log-probabilities for {num_tokens} tokens")
+        evidence = trajectory.evidence if turn.action is ActionKind.SEARCH else ()
+        turns.append(replace(turn, ranking=score_ranking(turn.ranking, evidence, trajectory.top_k)))
+    _check_ranking(trajectory.question_search.hits)
+    asked = trajectory.question_search
+    asked = replace(asked, rank=compute_evidence_rank(asked.hits, trajectory.evidence))
+    return replace(trajectory, turns=tuple(turns), question_search=asked)
 
 
 def _load(text: str) -> Any:
@@ -239,10 +237,14 @@ def _check_ranking(hits: Sequence[Hit]) -> None:
             )
 
 
-def _refuse_unknown(row: Record, record_type: type[Any]) -> None:
-    unknown = row.keys() - record_type.__dataclass_fields__.keys()
-    if unknown:
+def _group(row: Record, paths: Mapping[str, str], record_type: type[Any]) -> Record:
+    groups = {path.partition(".")[0] for path in paths.values()}
+    names = (record_type.__dataclass_fields__.keys() - groups) | paths.keys()
+    if unknown := row.keys() - names:
         raise DataError(f"unknown {OWN_KEY} field {min(map(str, unknown))!r:.60} of a {record_type.__name__.lower()}")
+    if missing := names - row.keys():
+        raise DataError(f"{min(missing)}: Field required")
+    return schemas.group(row, paths, record_type)
 
 
 def parse_record(data: bytes) -> Record:

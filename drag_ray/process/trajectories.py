@@ -157,10 +157,15 @@ def _list_settings(path: Path) -> Iterator[tuple[str, str]]:
     with reading(path, _VERIFY), pq.ParquetFile(path) as file:
         for group in range(file.metadata.num_row_groups):
             columns = (file.metadata.row_group(group).column(place) for place in range(file.metadata.num_columns))
-            for name, bounds in ((column.path_in_schema, column.statistics) for column in columns):
+            for column in columns:
+                name, bounds = column.path_in_schema.rpartition(".")[2], column.statistics
                 if name in _SETTINGS:
                     known = [bounds.min] if bounds and bounds.has_min_max and bounds.min == bounds.max else None
-                    yield from ((name, value) for value in known or file.read_row_group(group, [name])[0].unique().to_pylist())
+                    yield from ((name, value) for value in known or _list_values(file, group, column.path_in_schema))
+
+
+def _list_values(file: pq.ParquetFile, group: int, path: str) -> list[str]:
+    return file.read_row_group(group, [path]).flatten()[0].unique().to_pylist()
 
 
 def read_records(paths: Sequence[Path]) -> pl.DataFrame:
@@ -183,9 +188,8 @@ def read_records(paths: Sequence[Path]) -> pl.DataFrame:
 
 
 def _read_columns(path: Path) -> pa.Table:
-    columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
     with reading(path, _VERIFY):
-        return pq.ParquetFile(path).read(columns=columns)
+        return schemas.read_columns(pq.ParquetFile(path), _COLUMNS, _TURN_COLUMNS)
 
 
 def read_answers(path: Path) -> pl.DataFrame:
@@ -196,7 +200,7 @@ def read_answers(path: Path) -> pl.DataFrame:
     """
     columns = ["task", "question", "answers", "final_answer", "error", "split"]
     with reading(path, _VERIFY):
-        table = pq.ParquetFile(path).read([*columns, "turns.list.element.action", "turns.list.element.query"])
+        table = schemas.read_columns(pq.ParquetFile(path), columns, ("action", "query"))
     records = pl.from_arrow(table)
     assert isinstance(records, pl.DataFrame)
     return records.filter(pl.col("error") == "", pl.col("split") == TRAIN_SPLIT)

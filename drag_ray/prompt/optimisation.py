@@ -63,7 +63,7 @@ def build_outcome(trajectory: Trajectory, page_text: str) -> Outcome:
     def place(rank: int | None) -> str:
         return f"at rank {rank}" if rank else f"not among the first {trajectory.depth}"
 
-    asked, found = trajectory.question_rank, find_best_rank(list_ranks(trajectory))
+    asked, found = trajectory.question_search.rank, find_best_rank(list_ranks(trajectory))
     score, question_score = compute_utility(found, trajectory.depth), compute_utility(asked, trajectory.depth)
     change = "better" if score > question_score else "worse" if score < question_score else "no better"
     came_to = f"With the assistant's reply it is {place(found)}: {change}."
@@ -79,8 +79,8 @@ def build_outcome(trajectory: Trajectory, page_text: str) -> Outcome:
 
 
 def _describe(turn: Turn) -> str:
-    written = collapse_spaces(turn.query or turn.answer or turn.arguments or turn.raw_text)
-    return f"{turn.tool or turn.action}: {written[:_REPLY_CHARS]} {turn.tool_error}".strip()
+    written = collapse_spaces(turn.query or turn.answer.text or turn.call.arguments or turn.raw_text)
+    return f"{turn.call.tool or turn.action}: {written[:_REPLY_CHARS]} {turn.call.error}".strip()
 
 
 class PromptEngine(Protocol):

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drag_ray import schemas
 from drag_ray.agent.degeneration import copies_file_name, copies_question, find_repetitive, to_query_key
 from drag_ray.storage.file_access import reading
 from drag_ray.types import ActionKind, Trajectory
@@ -75,7 +76,6 @@ _TURN_COLUMNS = (
     *("action", "query", "raw_text", "rank_score", "error", "tool_error"),
     *("num_prompt_tokens", "num_completion_tokens"),
 )
-_HITS_COLUMN = "hits.list.element.rank"
 _BATCH_BYTES = 4_000_000
 _TURN_SCHEMA = pl.Schema(
     {
@@ -176,8 +176,8 @@ def _count_questions(queries: pl.DataFrame) -> dict[str, int]:
 def _list_turns(trajectory: Trajectory) -> Iterable[tuple[Any, ...]]:
     files = [page.file for page in trajectory.evidence]
     for turn in trajectory.turns:
-        sizes = (turn.num_prompt_tokens, turn.num_completion_tokens, len(turn.hits))
-        said = (turn.action.value, turn.query, turn.raw_text, turn.rank_score, turn.error, turn.tool_error)
+        sizes = (turn.reply.num_prompt_tokens, turn.reply.num_completion_tokens, len(turn.ranking.hits))
+        said = (turn.action.value, turn.query, turn.raw_text, turn.ranking.rank_score, turn.error, turn.call.error)
         yield (trajectory.id, trajectory.question_id, trajectory.question, files, *said, *sizes)
 
 
@@ -197,13 +197,11 @@ def _batch_files(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 def _read_turns(paths: Iterable[Path]) -> pl.DataFrame:
     """The turns of some files as `_list_turns` gives them."""
-    fields = (*_TURN_COLUMNS, _HITS_COLUMN)
-    columns = ["id", "question_id", "question", "hinted", "baseline", "evidence.list.element.file"]
-    columns += [f"turns.list.element.{name}" for name in fields]
+    columns = ("id", "question_id", "question", "hinted", "baseline", "evidence.list.element.file")
     tables: list[pa.Table] = []
     for path in paths:
         with reading(path):
-            tables.append(pq.ParquetFile(path).read(columns=columns))
+            tables.append(schemas.read_columns(pq.ParquetFile(path), columns, (*_TURN_COLUMNS, "hits.list.element.rank")))
     records = pl.DataFrame(pa.concat_tables(tables)).filter(~pl.col("hinted"), pl.col("baseline") == "")
     turn = pl.col("turns").struct
     return (

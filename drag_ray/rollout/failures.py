@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 
+from drag_ray import schemas
 from drag_ray.errors import TooManyFailuresError
 from drag_ray.rollout import journal
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, FAILURES_DIR_NAME, PROBLEMS_NAME
@@ -53,7 +55,7 @@ def read_failures(run_dir: Path) -> dict[str, Failures]:
 
 def _read_tries(path: Path) -> pl.DataFrame:
     with reading(path):
-        return pl.read_parquet(path, columns=["id", "error", "started_at"], glob=False)
+        return pl.DataFrame(schemas.read_columns(pq.ParquetFile(path), ("id", "error", "started_at")))
 
 
 def find_exhausted(failures: Mapping[str, Failures], max_tries: int) -> set[str]:

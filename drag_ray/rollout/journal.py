@@ -38,7 +38,7 @@ _ENGINE_DIGITS = 8
 # Statistics repeat the longest texts in every page header, and a dictionary keeps zstd from seeing that the prompt of a turn
 # begins with the prompt before it: without them the files of a run are a third smaller. Readers look at these alone.
 # pyarrow's own annotation knows of no list.
-_WITH_STATISTICS: Any = ["agent_fingerprint", "index_fingerprint"]
+_WITH_STATISTICS: Any = ["provenance.agent_fingerprint", "provenance.index_fingerprint"]
 _LEVEL = 3
 """From here on zstd looks back as far as the prompt before one of 75,000 tokens; at pyarrow's 1 files grow by the square."""
 
@@ -141,12 +141,11 @@ def read_finished_ids(run_dir: Path) -> set[str]:
 
 def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
     """The successes (`plan.list_successes`) of every rollout that has finished and is on disk, by its id."""
-    searches = [f"turns.list.element.{name}" for name in ("query", "evidence_rank")]
-    columns = ["id", "top_k", "question_rank", "question_hits.list.element.rank", *searches]
+    columns = ("id", "top_k", "question_rank", "question_hits.list.element.rank")
     successes: dict[str, frozenset[str]] = {}
     for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
         with reading(path):
-            rows = pq.ParquetFile(path).read(columns=columns).to_pylist()
+            rows = schemas.read_columns(pq.ParquetFile(path), columns, ("query", "evidence_rank")).to_pylist()
         for row in rows:
             bar = find_bar(row["top_k"], bool(row["question_hits"]), row["question_rank"])
             successes[row["id"]] = pick_wins(((turn["query"], turn["evidence_rank"]) for turn in row["turns"]), bar)
@@ -214,7 +213,7 @@ def copy_policy(source_dir: Path, run_dir: Path, policy: str) -> None:
     """Copy the images of another run, and the trajectories of a policy, but for those in files that are not what was written."""
     ImageStore(run_dir / IMAGES_DIR_NAME).take_over(source_dir / IMAGES_DIR_NAME)
     for path in filter(_is_whole, list_files(source_dir, TRAJECTORIES_DIR_NAME)):
-        rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("policy") == policy)
+        rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("provenance", "policy") == policy)
         if rows.num_rows:
             _write(run_dir / TRAJECTORIES_DIR_NAME, rows, read_engine(path))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore, is_key
 from drag_ray.errors import DataError
 from drag_ray.rollout import journal
@@ -51,7 +52,7 @@ def _read_shown(path: Path, *, of_all: bool) -> Mapping[str, frozenset[str]]:
     """The keys of the images that each rollout was shown which called a tool, or each one, by its id."""
     with reading(path):
         file = pq.ParquetFile(path)
-        tools = file.read(columns=["turns.list.element.tool"])["turns"].to_pylist()
+        tools = schemas.read_columns(file, (), ("tool",))["turns"].to_pylist()
         has_called = [of_all or any(turn["tool"] for turn in turns) for turns in tools]
         if not any(has_called):
             return {}

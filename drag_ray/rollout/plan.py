@@ -141,10 +141,10 @@ def list_successes(trajectory: Trajectory) -> Successes:
     if trajectory.error:
         return None
     if trajectory.task in ANSWERING:
-        is_right = compute_anls(trajectory.final_answer, trajectory.answers) >= RIGHT_ANLS
-        return frozenset([collapse_spaces(trajectory.final_answer)] if is_right else [])
-    bar = find_bar(trajectory.top_k, bool(trajectory.question_hits), trajectory.question_rank)
-    return pick_wins(((turn.query, turn.evidence_rank) for turn in trajectory.turns), bar)
+        is_right = compute_anls(trajectory.final_answer.text, trajectory.answers) >= RIGHT_ANLS
+        return frozenset([collapse_spaces(trajectory.final_answer.text)] if is_right else [])
+    bar = find_bar(trajectory.top_k, bool(trajectory.question_search.hits), trajectory.question_search.rank)
+    return pick_wins(((turn.query, turn.ranking.evidence_rank) for turn in trajectory.turns), bar)
 
 
 def find_bar(top_k: int, has_hits: bool, question_rank: int | None) -> float:

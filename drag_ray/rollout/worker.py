@@ -256,8 +256,8 @@ class RolloutWorker:
         self._recorder.set_load(self._num_running, self._num_pending - self._num_running)
 
     async def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
-        num_hinted = sum(trajectory.hinted and not trajectory.error for trajectory in trajectories)
-        counted = [trajectory for trajectory in trajectories if trajectory.error or not trajectory.hinted]
+        num_hinted = sum(trajectory.provenance.hinted and not trajectory.error for trajectory in trajectories)
+        counted = [trajectory for trajectory in trajectories if trajectory.error or not trajectory.provenance.hinted]
         counts = await asyncio.to_thread(count_chunk, counted)
         num_shared, self._environment.num_shared = self._environment.num_shared, 0
         counts |= {"skipped": num_skipped, "hinted": num_hinted, "shared_searches": num_shared}

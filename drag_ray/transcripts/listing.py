@@ -147,8 +147,7 @@ def read_trajectories(chosen: pl.DataFrame) -> Iterator[tuple[str, Trajectory]]:
 def _read_file(file: Path) -> pl.DataFrame:
     with reading(file, "Remove it and collect again."), pq.ParquetFile(file) as parquet:
         schemas.check(parquet.schema_arrow, schemas.TRAJECTORIES, file)
-        columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
-        records = pl.DataFrame(parquet.read(columns=columns)).with_row_index("row")
+        records = pl.DataFrame(schemas.read_columns(parquet, _COLUMNS, _TURN_COLUMNS)).with_row_index("row")
     return (
         records.drop("turns")
         .join(_summarise_turns(records), on="row", how="left", maintain_order="left")

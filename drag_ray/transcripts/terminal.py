@@ -51,7 +51,7 @@ class Terminal:
         """The whole transcript."""
         trajectory = transcript.trajectory
         evidence = ", ".join(f"{page.file}#{page.page_number}" for page in trajectory.evidence)
-        origin = (transcript.name, trajectory.preset, trajectory.model, trajectory.adapter)
+        origin = (transcript.name, trajectory.provenance.preset, trajectory.provenance.model, trajectory.provenance.adapter)
         lines = [
             self._paint("─" * self._width, "soft"),
             self._paint(to_displayable(trajectory.question), "bold"),
@@ -67,30 +67,31 @@ class Terminal:
 
     def _list_exchange(self, transcript: Transcript, exchange: Exchange) -> Iterator[str]:
         turn = exchange.turn
-        cost = f"{turn.num_completion_tokens:,} tokens, {turn.generate_s + turn.search_s + turn.tool_s:.1f} s"
+        seconds = turn.reply.generate_s + turn.ranking.search_s + turn.call.duration_s
+        cost = f"{turn.reply.num_completion_tokens:,} tokens, {seconds:.1f} s"
         yield f"{self._paint(f'{turn.step}. {transcript.describe_action(turn)}', 'bold')}  {self._paint(cost, 'soft')}"
         if turn.reasoning:
             yield from self._wrap(turn.reasoning, "soft")
         if turn.action is ActionKind.SEARCH:
             yield f"   {self._paint(to_displayable(transcript.describe_query(turn)), 'query')}"
             yield from (self._format_hit(transcript, hit) for hit in exchange.shown)
-            color = "good" if turn.rank_score > 0 else "soft"
+            color = "good" if turn.ranking.rank_score > 0 else "soft"
             yield f"   {self._paint(exchange.describe_rank(transcript.trajectory.depth), color)}"
         elif turn.action is ActionKind.ANSWER:
-            yield from self._wrap(turn.answer, "bold")
-            for page in turn.citations:
+            yield from self._wrap(turn.answer.text, "bold")
+            for page in turn.answer.citations:
                 mark = self._paint("evidence", "good") if transcript.is_evidence(page) else "no evidence"
                 yield f"   cites {to_displayable(page.file)}#{page.page_number}  {mark}"
         elif turn.action is ActionKind.TOOL:
             yield from self._wrap(transcript.describe_call(turn), "query")
             if exchange.observation:
-                yield from self._wrap(exchange.observation.text, "bad" if turn.tool_error else "soft")
+                yield from self._wrap(exchange.observation.text, "bad" if turn.call.error else "soft")
                 yield from (self._paint(f"   {to_displayable(image.key)}", "soft") for image in exchange.observation.images)
         else:
             yield from self._wrap(turn.raw_text)
             if exchange.observation:
                 yield from self._wrap(exchange.observation.text, "bad")
-        if turn.finish_reason == "length":
+        if turn.reply.finish_reason == "length":
             yield f"   {self._paint('cut at the token limit', 'bad')}"
         if turn.error:
             yield from self._wrap(turn.error, "bad")

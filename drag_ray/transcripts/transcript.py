@@ -39,12 +39,12 @@ class Exchange:
     def describe_rank(self, depth: int) -> str:
         """The outcome of a search, in words."""
         turn = self.turn
-        if turn.evidence_rank:
-            where = f"evidence at rank {turn.evidence_rank}" + ("" if turn.rank_score > 0 else ", not shown")
+        if turn.ranking.evidence_rank:
+            where = f"evidence at rank {turn.ranking.evidence_rank}" + ("" if turn.ranking.rank_score > 0 else ", not shown")
         else:
-            where = f"no evidence among the first {depth}" if turn.hits else "no hit"
-        left_out = ", without the costly parts of the query (search.max_query_ms)" if turn.partial_search else ""
-        return f"{where}{left_out}, reward {turn.rank_score:.2f}"
+            where = f"no evidence among the first {depth}" if turn.ranking.hits else "no hit"
+        left_out = ", without the costly parts of the query (search.max_query_ms)" if turn.ranking.is_partial else ""
+        return f"{where}{left_out}, reward {turn.ranking.rank_score:.2f}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -88,7 +88,7 @@ class Transcript:
         """`errors`, `found` or `not-found`."""
         if self.trajectory.error:
             return "errors"
-        return "found" if any(turn.rank_score > 0 for turn in list_ranked_turns(self.trajectory)) else "not-found"
+        return "found" if any(turn.ranking.rank_score > 0 for turn in list_ranked_turns(self.trajectory)) else "not-found"
 
     @property
     def orders(self) -> bool:
@@ -107,9 +107,9 @@ class Transcript:
     def describe_question(self) -> str:
         """The evidence's rank for the question alone, or in the initial order, in words; empty without hits."""
         trajectory = self.trajectory
-        if not trajectory.question_hits:
+        if not trajectory.question_search.hits:
             return ""
-        rank = trajectory.question_rank
+        rank = trajectory.question_search.rank
         found = f"evidence at rank {rank}" if rank else f"no evidence among the first {trajectory.depth}"
         return f"{'the order before' if self.orders else 'the question alone'}: {found}"
 
@@ -118,25 +118,25 @@ class Transcript:
         if self.orders:
             order = ", ".join(map(str, read_order(turn.query) or []))
             return f"the window in the order {order}" if order else "the window as it was"
-        if self.trajectory.query_mode != "expand":
+        if self.trajectory.question_search.mode != "expand":
             return turn.query
-        words = "question" if self.trajectory.question_words == "all" else "key words"
-        return f"{words}^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
+        words = "question" if self.trajectory.question_search.words == "all" else "key words"
+        return f"{words}^{self.trajectory.question_search.weight:g} + {turn.query or 'nothing'}"
 
     def describe_call(self, turn: Turn) -> str:
         """A turn's call: the tool with its arguments."""
-        return f"{turn.tool} {turn.arguments}"
+        return f"{turn.call.tool} {turn.call.arguments}"
 
     def describe_outcome(self) -> str:
         """The rollout's outcome, in words."""
-        ranks = [turn.evidence_rank for turn in list_ranked_turns(self.trajectory) if turn.evidence_rank]
+        ranks = [turn.ranking.evidence_rank for turn in list_ranked_turns(self.trajectory) if turn.ranking.evidence_rank]
         outcome = {"errors": "failed", "not-found": "not found"}.get(self.outcome, self.outcome)
         return outcome + (f", {'rank' if self.orders else 'best rank'} {min(ranks)}" if ranks else "")
 
     def describe_size(self) -> str:
         """Turns, tokens that the policy wrote, and seconds."""
         turns = self.trajectory.turns
-        num_tokens = sum(turn.num_completion_tokens for turn in turns)
+        num_tokens = sum(turn.reply.num_completion_tokens for turn in turns)
         return f"{len(turns)} turn{'s' * (len(turns) != 1)}, {num_tokens:,} tokens, {self.trajectory.duration_s:.1f} s"
 
     def is_evidence(self, page: Hit | Evidence) -> bool:
@@ -167,8 +167,8 @@ def build_transcript(policy: str, trajectory: Trajectory, thumbnails: ThumbnailS
     for turn in turns:
         place = turn.num_prompt_messages + 1
         observation = messages[place] if place < len(messages) and messages[place].role != "assistant" else None
-        shown = tuple(hit for hit in turn.hits if hit.rank <= trajectory.top_k)
-        exchanges.append(Exchange(turn, observation, shown, turn.hits[len(shown) :]))
+        shown = tuple(hit for hit in turn.ranking.hits if hit.rank <= trajectory.top_k)
+        exchanges.append(Exchange(turn, observation, shown, turn.ranking.hits[len(shown) :]))
     return Transcript(policy, trajectory, tuple(opening), tuple(exchanges), thumbnails)
 
 

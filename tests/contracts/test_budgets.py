@@ -11,37 +11,37 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_710,
-    "api": 1_140,
-    "baselines": 2_010,
-    "cli": 610,
+    "agent": 2_708,
+    "api": 1_137,
+    "baselines": 2_001,
+    "cli": 605,
     "cluster": 1_250,
-    "collect": 160,
-    "corpus": 3_720,
-    "engine": 3_730,
-    "evaluate": 5_400,
-    "examples": 630,
-    "finetune": 3_310,
-    "format": 2_450,
-    "index": 560,
-    "pipeline": 1_120,
-    "process": 2_390,
+    "collect": 157,
+    "corpus": 3_714,
+    "engine": 3_724,
+    "evaluate": 5_440,
+    "examples": 624,
+    "finetune": 3_309,
+    "format": 2_441,
+    "index": 551,
+    "pipeline": 1_116,
+    "process": 2_385,
     "prompt": 580,
-    "recipes": 1_320,
-    "rollout": 3_130,
-    "search": 2_660,
-    "serve": 4_230,
-    "stage_runs": 790,
-    "storage": 1_000,
-    "tools": 2_680,
-    "transcripts": 780,
-    "": 1_170,
+    "recipes": 1_313,
+    "rollout": 3_129,
+    "search": 2_655,
+    "serve": 4_221,
+    "stage_runs": 788,
+    "storage": 992,
+    "tools": 2_672,
+    "transcripts": 774,
+    "": 1_241,
 }
 """Of each package, and of the modules at the top."""
 FILES = 429
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_760
+TEST_LINES = 44_962
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

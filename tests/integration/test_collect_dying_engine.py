@@ -122,7 +122,7 @@ def test_no_process_of_an_engine_outlives_the_driver(disturbed: Disturbed) -> No
 
 def read_started(folder: Path) -> dict[str, str]:
     """When each finished rollout was begun: one that is kept keeps its time."""
-    return {row["id"]: row["started_at"] for row in journal.read_trajectories(folder / "run").to_pylist()}
+    return {row["id"]: row["provenance"]["started_at"] for row in journal.read_trajectories(folder / "run").to_pylist()}
 
 
 def find_vllm_processes(tree: psutil.Process) -> list[psutil.Process]:

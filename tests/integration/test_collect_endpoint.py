@@ -103,7 +103,9 @@ def test_a_spent_budget_keeps_what_is_finished_and_a_larger_one_goes_on(start: S
     assert counts["cost"] == pytest.approx(0.11 * NUM_ROLLOUTS)
     assert (counts["prompt_tokens"], counts["completion_tokens"]) == (100 * NUM_ROLLOUTS, 10 * NUM_ROLLOUTS)
     rows = journal.read_trajectories(run_dir / "collect").to_pylist()
-    assert all(turn["prompt_token_ids"] == turn["completion_token_ids"] == [] for row in rows for turn in row["turns"])
+    assert all(
+        turn["reply"]["prompt_token_ids"] == turn["reply"]["completion_token_ids"] == [] for row in rows for turn in row["turns"]
+    )
     assert not [path for path in run_dir.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
@@ -125,7 +127,7 @@ def test_a_model_behind_an_endpoint_calls_the_tools_of_a_local_one(start: Start,
     assert done.returncode == 0, done.stderr[-3000:]
     rows = journal.read_trajectories(tmp_path / "collect").to_pylist()
     assert [[turn["action"] for turn in row["turns"]] for row in rows] == [["search", "tool", "answer"]] * NUM_TRAIN
-    assert {(row["turns"][1]["tool"], row["turns"][1]["tool_error"]) for row in rows} == {("grep", "")}
+    assert {(row["turns"][1]["call"]["tool"], row["turns"][1]["call"]["error"]) for row in rows} == {("grep", "")}
     shown = [function["function"]["name"] for function in json.loads(rows[0]["tools"])]
     assert shown == ["search_documents", "grep", "provide_answer"]
     last = max((body["messages"] for body in served.asked), key=len)
@@ -176,8 +178,10 @@ def test_what_a_model_adds_is_searched_by_words_and_by_vectors_too(start: Start,
     results = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl")
     assert results["policy"].to_list() == ["question", "hybrid", "base", "base+hybrid"]
     rollouts = pl.read_parquet(tmp_path / "evaluate" / "trajectories" / "scored.parquet")
-    [[turn]] = rollouts.filter(policy="base+hybrid")["turns"].to_list()
+    [[turn]] = rollouts.filter(pl.col("provenance").struct.field("policy") == "base+hybrid")["turns"].to_list()
     found = Hybrid(vectors).open_searcher(searcher).search_expanded("What is part 2?", "spar", 2, 10)
-    assert [(hit["page_number"], hit["rank"]) for hit in turn["hits"]] == [(hit.page_number, hit.rank) for hit in found]
+    assert [(hit["page_number"], hit["rank"]) for hit in turn["ranking"]["hits"]] == [
+        (hit.page_number, hit.rank) for hit in found
+    ]
     tokens = dict(results.select("policy", "num_completion_tokens").iter_rows())
     assert tokens["base+hybrid"] == tokens["base"] > 0

@@ -98,12 +98,12 @@ def read_rows(folder: Path) -> list[dict]:
 
 def read_started(folder: Path) -> dict[str, str]:
     """When each finished rollout was begun: one that is kept keeps its time."""
-    return {row["id"]: row["started_at"] for row in read_rows(folder)}
+    return {row["id"]: row["provenance"]["started_at"] for row in read_rows(folder)}
 
 
 def summarise(rows: list[dict]) -> dict[str, list]:
     """What must not depend on what went wrong: for each rollout its replies and the pages that they led to."""
-    return {row["id"]: [(turn["raw_text"], turn["hits"]) for turn in row["turns"]] for row in rows}
+    return {row["id"]: [(turn["raw_text"], turn["ranking"]["hits"]) for turn in row["turns"]] for row in rows}
 
 
 def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int]) -> None:
@@ -167,11 +167,11 @@ def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(loca
     counts = collect(options, settings)
     assert (counts["finished"], counts["unfinished"], read_problems(tmp_path / "run")) == (24, 0, [])
     rows = read_rows(tmp_path)
-    failed = [call for row in rows if (call := row["turns"][1])["tool_error"]]
-    assert {call["tool_error"] for call in failed} == {"name_process failed: its process has ended"}
+    failed = [call for row in rows if (call := row["turns"][1]["call"])["error"]]
+    assert {call["error"] for call in failed} == {"name_process failed: its process has ended"}
     assert [call for call in failed if json.loads(call["arguments"])["ends"]]
     assert len(failed) < 4  # those that were under way with it at most
-    told = [json.loads(row["messages"])[5]["content"] for row in rows if not row["turns"][1]["tool_error"]]
+    told = [json.loads(row["messages"])[5]["content"] for row in rows if not row["turns"][1]["call"]["error"]]
     hosts = {int(text.split()[0]) for text in told}
     engines = {int(path.name.removeprefix("engine-")) for path in tmp_path.glob("engine-*")}
     assert (len(engines), len(hosts) >= 2, engines & hosts) == (2, True, set())

@@ -127,7 +127,9 @@ def test_the_prompted_model_is_compared_at_equal_terms(finished_run: tuple[Path,
     prompt = read_prompt(run_dir / "prompt")
     asked = {}
     for name in ("base", "prompted"):
-        rollouts = pl.read_parquet(run_dir / "evaluate/rollouts/engine1/trajectories/*.parquet").filter(policy=name)
+        rollouts = (
+            pl.read_parquet(run_dir / "evaluate/rollouts/engine1/trajectories/*.parquet").unnest("provenance").filter(policy=name)
+        )
         assert set(rollouts["preset"]) == {"greedy"}
         asked[name] = {row["question_id"]: json.loads(row["messages"])[:-1] for row in rollouts.iter_rows(named=True)}
     assert asked["base"].keys() == asked["prompted"].keys()

@@ -71,18 +71,18 @@ def rolled(vision_engine: VisionEngine, run_dir: Path) -> Rolled:
 
 def test_the_list_is_in_the_order_of_its_windows_after_the_tools_have_run(rolled: Rolled) -> None:
     [trajectory] = rolled.trajectories
-    assert [turn.tool for turn in trajectory.turns] == ["zoom", "select_images", "", ""]
-    assert [turn.tool_error for turn in trajectory.turns] == [""] * 4
-    orders = [[hit.file[0] for hit in turn.hits] for turn in trajectory.turns if turn.hits]
+    assert [turn.call.tool for turn in trajectory.turns] == ["zoom", "select_images", "", ""]
+    assert [turn.call.error for turn in trajectory.turns] == [""] * 4
+    orders = [[hit.file[0] for hit in turn.ranking.hits] for turn in trajectory.turns if turn.ranking.hits]
     assert orders == [[*"adbc"], [*"dabc"]]  # of b, c, d the last first; then of a, d, b the second
-    assert [turn.evidence_rank for turn in trajectory.turns[2:]] == [2, 1]
+    assert [turn.ranking.evidence_rank for turn in trajectory.turns[2:]] == [2, 1]
 
 
 def test_the_prompts_hold_the_places_of_the_candidates_that_are_still_looked_at(rolled: Rolled, model: str) -> None:
     mark = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(IMAGE_MARK)
     [trajectory] = rolled.trajectories
-    assert [turn.prompt_token_ids.count(mark) for turn in trajectory.turns] == [3, 4, 2, 5]  # 3 more are the next window
-    assert [turn.hidden_images for turn in trajectory.turns] == [(), (), (0, 1), (0, 1)]
+    assert [turn.reply.prompt_token_ids.count(mark) for turn in trajectory.turns] == [3, 4, 2, 5]  # 3 more are the next window
+    assert [turn.reply.hidden_images for turn in trajectory.turns] == [(), (), (0, 1), (0, 1)]
 
 
 def test_training_learns_orders_and_calls_from_the_pixels_that_the_engine_had(
@@ -95,7 +95,7 @@ def test_training_learns_orders_and_calls_from_the_pixels_that_the_engine_had(
     batch = RowCollator(tokenizer.pad_token_id, tokenize.images)(SFT(rows="rejection").tokenize([row], tokenize).rows)
     learned = REPLIES[2:]  # the replies before were drawn from prompts with pictures that have left this one
     assert decode_learned(batch["labels"][0], tokenizer) == "".join(f"{reply}<|im_end|>" for reply in learned)
-    prompt = trajectory.turns[-1].prompt_token_ids
+    prompt = trajectory.turns[-1].reply.prompt_token_ids
     shown = [key for place, key in enumerate(list_images(json.loads(trajectory.messages))) if place not in (0, 1)]
     assert tuple(check_pixels(batch, len(prompt), shown, rolled, tokenizer)) == prompt
 

@@ -445,7 +445,7 @@ def test_the_endpoint_is_an_engine_for_rollouts(endpoint: Endpoint, run_dir: Pat
     taken = [(turn.action, turn.query) for turn in trajectory.turns]
     assert taken == [(turn["action"], turn["query"]) for turn in answer["turns"]]
     assert taken[0] == (ActionKind.SEARCH, taken[0][1])
-    counts = [(turn.num_prompt_tokens, turn.num_completion_tokens) for turn in trajectory.turns]
+    counts = [(turn.reply.num_prompt_tokens, turn.reply.num_completion_tokens) for turn in trajectory.turns]
     assert all(num_prompt > 20 and 0 < num_completion <= OWN_AGENT.max_tokens for num_prompt, num_completion in counts)
     assert spending.compute_cost() == pytest.approx(sum(num_prompt for num_prompt, _ in counts) / 1e6)
 

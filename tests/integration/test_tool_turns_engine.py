@@ -97,15 +97,15 @@ def test_every_reply_that_is_drawn_as_a_call_can_be_read(rolled: Rolled) -> None
     turns = rolled.trajectories[3].turns
     assert turns
     for turn in turns:
-        assert (turn.action, turn.finish_reason) != (ActionKind.INVALID, "stop"), turn.raw_text
+        assert (turn.action, turn.reply.finish_reason) != (ActionKind.INVALID, "stop"), turn.raw_text
         assert turn.raw_text.startswith('<tool_call>\n{"name": ')
     assert any(turn.action is not ActionKind.INVALID for turn in turns)
 
 
 def test_the_tools_ran_and_the_model_was_told_what_they_found(rolled: Rolled) -> None:
     trajectory, *_ = rolled.trajectories
-    assert [turn.tool for turn in trajectory.turns] == ["", "grep", "read_page", "", ""]
-    assert [turn.tool_error for turn in trajectory.turns] == [""] * 5
+    assert [turn.call.tool for turn in trajectory.turns] == ["", "grep", "read_page", "", ""]
+    assert [turn.call.error for turn in trajectory.turns] == [""] * 5
     told = [message["content"] for message in json.loads(trajectory.messages) if message["role"] == "tool"]
     assert "b.pdf#2: The rotor speed limit is 340 rpm." in told[1]
     assert told[2] == "b.pdf#2 of 2\nThe rotor speed limit is 340 rpm."
@@ -114,11 +114,11 @@ def test_the_tools_ran_and_the_model_was_told_what_they_found(rolled: Rolled) ->
 def test_the_tools_of_images_ran_and_the_prompts_hold_the_places_of_what_they_show(rolled: Rolled, model: str) -> None:
     mark = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(IMAGE_MARK)
     _, trajectory, selective, *_ = rolled.trajectories
-    assert [turn.tool for turn in trajectory.turns] == ["", "view_page", "crop", "zoom", ""]
-    assert [turn.tool_error for turn in (*trajectory.turns, *selective.turns)] == [""] * 10
-    assert [turn.prompt_token_ids.count(mark) for turn in trajectory.turns] == [0, 0, 1, 2, 3]
-    assert [turn.prompt_token_ids.count(mark) for turn in selective.turns] == [0, 0, 1, 2, 1]
-    assert [turn.hidden_images for turn in selective.turns] == [(), (), (), (), (0,)]
+    assert [turn.call.tool for turn in trajectory.turns] == ["", "view_page", "crop", "zoom", ""]
+    assert [turn.call.error for turn in (*trajectory.turns, *selective.turns)] == [""] * 10
+    assert [turn.reply.prompt_token_ids.count(mark) for turn in trajectory.turns] == [0, 0, 1, 2, 3]
+    assert [turn.reply.prompt_token_ids.count(mark) for turn in selective.turns] == [0, 0, 1, 2, 1]
+    assert [turn.reply.hidden_images for turn in selective.turns] == [(), (), (), (), (0,)]
 
 
 def test_training_is_shown_the_tokens_that_the_engine_was(rolled: Rolled, model: str, tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_training_is_shown_the_tokens_that_the_engine_was(rolled: Rolled, model:
     [row] = format_rows([trajectory], "rejection", tmp_path)
     tokens = tokenize_conversation(read_conversation(row), tokenizer := AutoTokenizer.from_pretrained(model))
     for turn in trajectory.turns:
-        start, drawn = len(turn.prompt_token_ids), turn.completion_token_ids
-        assert tuple(tokens["input_ids"][:start]) == turn.prompt_token_ids
+        start, drawn = len(turn.reply.prompt_token_ids), turn.reply.completion_token_ids
+        assert tuple(tokens["input_ids"][:start]) == turn.reply.prompt_token_ids
         assert tuple(tokens["labels"][start : start + len(drawn)]) == drawn
     num_learned = sum(label != IGNORED_LABEL for label in tokens["labels"])
-    assert num_learned == sum(len(turn.completion_token_ids) + 1 for turn in trajectory.turns)  # each with its end of turn
-    assert '"name": "read_page"' in tokenizer.decode(trajectory.turns[0].prompt_token_ids)
+    assert num_learned == sum(len(turn.reply.completion_token_ids) + 1 for turn in trajectory.turns)  # each with its end of turn
+    assert '"name": "read_page"' in tokenizer.decode(trajectory.turns[0].reply.prompt_token_ids)
 
 
 def test_a_batch_learns_what_was_written_between_the_observations_from_the_pixels_that_the_engine_had(
@@ -144,7 +144,7 @@ def test_a_batch_learns_what_was_written_between_the_observations_from_the_pixel
     batch = RowCollator(tokenizer.pad_token_id, images)(SFT(rows="rejection").tokenize([row], tokenize).rows)
     [labels] = batch["labels"]
     assert decode_learned(labels, tokenizer) == "".join(f"{reply}<|im_end|>" for reply in OF_IMAGES)
-    prompt = trajectory.turns[-1].prompt_token_ids
+    prompt = trajectory.turns[-1].reply.prompt_token_ids
     keys = list_images(json.loads(trajectory.messages))
     assert tuple(check_pixels(batch, len(prompt), keys, rolled, tokenizer)) == prompt
     assert len(set(keys)) == 3
@@ -174,7 +174,7 @@ def test_a_worse_picture_is_what_the_engine_the_tool_that_restores_it_and_traini
     [row] = format_rows([restored], "rejection", tmp_path)
     tokenize = open_tokenizer(model, run_dir)
     batch = RowCollator(tokenize.tokenizer.pad_token_id, tokenize.images)(SFT(rows="rejection").tokenize([row], tokenize).rows)
-    prompt = restored.turns[-1].prompt_token_ids
+    prompt = restored.turns[-1].reply.prompt_token_ids
     assert tuple(check_pixels(batch, len(prompt), [shown, sharpened], rolled, tokenize.tokenizer)) == prompt
 
 

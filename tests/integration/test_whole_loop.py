@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from notebook_cells import run_cells
 from ports import list_ports
@@ -27,7 +27,7 @@ from drag_ray.api.agent import Agent
 from drag_ray.api.run import Run
 from drag_ray.config import load
 from drag_ray.evaluate.outcome import read_outcome
-from drag_ray.evaluate.question_result import to_result
+from drag_ray.evaluate.question_result import to_line
 from drag_ray.evaluate.results import compute_results
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import STAGES
@@ -51,7 +51,7 @@ def start(run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
 
 def read_rollouts(run_dir: Path) -> pl.DataFrame:
     paths = sorted((run_dir / "collect" / "trajectories").glob("*.parquet"))
-    frames = [pl.read_parquet(path, columns=["id", "started_at", "duration_s"]) for path in paths]
+    frames = [pl.DataFrame(schemas.read_columns(pq.ParquetFile(path), ("id", "started_at", "duration_s"))) for path in paths]
     return (
         pl.concat(frames) if frames else pl.DataFrame(schema={"id": pl.String, "started_at": pl.String, "duration_s": pl.Float32})
     )
@@ -117,14 +117,16 @@ def test_a_killed_collection_keeps_what_is_finished_and_repeats_nothing(tmp_path
 def read_drawn(run_dir: Path) -> list[Trajectory]:
     """The trajectories that the model wrote; the others are proposals of baselines."""
     rows = read_trajectories(run_dir / "collect").to_pylist()
-    return [trajectory for trajectory in map(schemas.to_trajectory, rows) if not trajectory.baseline]
+    return [trajectory for trajectory in map(schemas.to_trajectory, rows) if not trajectory.provenance.baseline]
 
 
 def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run: Path) -> None:
     trajectories = list(map(schemas.to_trajectory, read_trajectories(finished_run / "collect").to_pylist()))
-    openings = {t.question_id: json.loads(t.messages)[: t.turns[0].num_prompt_messages] for t in trajectories if not t.baseline}
-    proposals = [trajectory for trajectory in trajectories if trajectory.baseline]
-    assert {trajectory.baseline for trajectory in proposals} == {"question_keywords", "rm3", "neighbours"}
+    openings = {
+        t.question_id: json.loads(t.messages)[: t.turns[0].num_prompt_messages] for t in trajectories if not t.provenance.baseline
+    }
+    proposals = [trajectory for trajectory in trajectories if trajectory.provenance.baseline]
+    assert {trajectory.provenance.baseline for trajectory in proposals} == {"question_keywords", "rm3", "neighbours"}
     for trajectory in proposals:
         assert len(trajectory.turns) == 1
         assert json.loads(trajectory.messages)[:-1] == openings[trajectory.question_id]
@@ -153,8 +155,8 @@ def test_trajectories_hold_what_the_engine_saw(finished_run: Path) -> None:
             prompt = tokenizer.apply_chat_template(
                 disarm(messages[: turn.num_prompt_messages], tokenizer), add_generation_prompt=True, tokenize=False
             )
-            assert tokenizer.decode(turn.prompt_token_ids) == prompt
-            assert turn.raw_text in tokenizer.decode(turn.completion_token_ids)
+            assert tokenizer.decode(turn.reply.prompt_token_ids) == prompt
+            assert turn.raw_text in tokenizer.decode(turn.reply.completion_token_ids)
 
 
 def test_log_probabilities_are_those_of_the_model(finished_run: Path) -> None:
@@ -167,11 +169,11 @@ def test_log_probabilities_are_those_of_the_model(finished_run: Path) -> None:
     trajectories = read_drawn(finished_run)[:2]
     differences = []
     for turn in (turn for trajectory in trajectories for turn in trajectory.turns):
-        ids = torch.tensor([[*turn.prompt_token_ids, *turn.completion_token_ids]])
+        ids = torch.tensor([[*turn.reply.prompt_token_ids, *turn.reply.completion_token_ids]])
         with torch.no_grad():
-            scores = model(ids).logits[0, len(turn.prompt_token_ids) - 1 : -1].log_softmax(-1)
-        expected = scores.gather(1, torch.tensor(turn.completion_token_ids)[:, None])[:, 0]
-        differences.append((expected - torch.tensor(turn.completion_logprobs)).abs())
+            scores = model(ids).logits[0, len(turn.reply.prompt_token_ids) - 1 : -1].log_softmax(-1)
+        expected = scores.gather(1, torch.tensor(turn.reply.completion_token_ids)[:, None])[:, 0]
+        differences.append((expected - torch.tensor(turn.reply.completion_logprobs)).abs())
     # The engine computes in bfloat16: single tokens may be off by some tenths, their mean may not.
     assert torch.cat(differences).mean() < 0.15
 
@@ -195,10 +197,9 @@ def test_scoring_again_without_a_model_gives_what_was_recorded(finished_run: Pat
     results = compute_results(outcome.trajectories, outcome.questions)
     recorded = [json.loads(line) for line in (outcome.path / "results.jsonl").read_text().splitlines()]
     assert {row["policy"] for row in recorded} == set(results)
+    again = [{"policy": name, **to_line(result)} for name, rows in results.items() for result in rows]
     # Seconds are recorded in half the digits.
-    assert [replace(to_result({key: row[key] for key in row if key != "policy"}), duration_s=0.0) for row in recorded] == [
-        replace(result, duration_s=0.0) for rows in results.values() for result in rows
-    ]
+    assert [row | {"duration_s": 0} for row in recorded] == [row | {"duration_s": 0} for row in json.loads(json.dumps(again))]
 
 
 def test_training_saw_no_test_question(finished_run: Path) -> None:

@@ -71,16 +71,17 @@ def weigh_question(trajectory: Trajectory, weight: float, index: PageIndex) -> T
     A rollout that does not expand its question, or has not searched, stays as it is.
     """
     turn = _find_expansion(trajectory)
-    if not turn or trajectory.question_weight == weight:
+    if not turn or trajectory.question_search.weight == weight:
         return trajectory
-    words = choose_words(trajectory.question, trajectory.question_words)
+    words = choose_words(trajectory.question, trajectory.question_search.words)
     found = index.search_expanded(trajectory.question, turn.query, weight, trajectory.depth, words)
-    return replace(replace_found(trajectory, found), question_weight=weight)
+    again = replace_found(trajectory, found)
+    return replace(again, question_search=replace(again.question_search, weight=weight))
 
 
 def _find_expansion(trajectory: Trajectory) -> Turn | None:
     """The turn that searched for the question and more."""
-    return find_only_search(trajectory) if trajectory.query_mode == "expand" else None
+    return find_only_search(trajectory) if trajectory.question_search.mode == "expand" else None
 
 
 def _compute_mrr(trajectories: Sequence[Trajectory]) -> float:

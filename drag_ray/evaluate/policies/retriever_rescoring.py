@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from drag_ray.agent.environment import PageIndex, compute_evidence_rank
+from drag_ray.agent.environment import PageIndex, score_ranking
 from drag_ray.agent.keywords import choose_words
-from drag_ray.agent.scores import compute_rank_score
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.weights import WeightedSearcher
@@ -23,7 +22,7 @@ from drag_ray.cluster.tasks import map_parts
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.search.dense import join_expanded
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import ActionKind, Hits, Trajectory, Turn
+from drag_ray.types import ActionKind, Hits, Ranking, Trajectory, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -169,19 +168,19 @@ def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hit
     """The hits of an index for a rollout's only search, or, where it left its question as it is, for the question; None where it
     failed, and where nothing was searched for."""
     turn = find_only_search(trajectory)
-    if turn is None and (trajectory.error or not trajectory.question_hits):
+    if turn is None and (trajectory.error or not trajectory.question_search.hits):
         return None
-    if trajectory.query_mode == "expand":
-        words = choose_words(trajectory.question, trajectory.question_words)
+    if trajectory.question_search.mode == "expand":
+        words = choose_words(trajectory.question, trajectory.question_search.words)
         query = turn.query if turn else ""
-        return index.search_expanded(trajectory.question, query, trajectory.question_weight, depth, words)
+        return index.search_expanded(trajectory.question, query, trajectory.question_search.weight, depth, words)
     return index.search(turn.query if turn else trajectory.question, depth)
 
 
 def _write_asked(trajectory: Trajectory) -> str:
     """The text that is embedded for a rollout."""
     turn = find_only_search(trajectory)
-    if turn and trajectory.query_mode == "rewrite":
+    if turn and trajectory.question_search.mode == "rewrite":
         return turn.query
     return join_expanded(trajectory.question, turn.query if turn else "")
 
@@ -196,10 +195,11 @@ def find_only_search(trajectory: Trajectory) -> Turn | None:
 
 def replace_found(trajectory: Trajectory, hits: Hits) -> Trajectory:
     """The rollout with other pages for its only search, or for its question where it has none."""
-    rank = compute_evidence_rank(tuple(hits), trajectory.evidence)
-    if find_only_search(trajectory) is None:
-        return replace(trajectory, question_hits=tuple(hits), question_rank=rank)
-    [turn] = trajectory.turns
-    score = compute_rank_score(rank, trajectory.top_k)
-    turn = replace(turn, hits=tuple(hits), evidence_rank=rank, rank_score=score, partial_search=hits.is_partial)
-    return replace(trajectory, turns=(turn,))
+    turn = find_only_search(trajectory)
+    earlier = turn.ranking if turn else Ranking()
+    found = replace(earlier, hits=tuple(hits), is_partial=hits.is_partial)
+    ranking = score_ranking(found, trajectory.evidence, trajectory.top_k)
+    if turn:
+        return replace(trajectory, turns=(replace(turn, ranking=ranking),))
+    search = replace(trajectory.question_search, hits=ranking.hits, rank=ranking.evidence_rank)
+    return replace(trajectory, question_search=search)

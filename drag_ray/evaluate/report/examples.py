@@ -68,7 +68,7 @@ class Side:
     def list_fallback(self) -> tuple[Hit, ...]:
         """The pages that the question itself shows."""
         rollout = self.transcript.trajectory if self.transcript else None
-        return rollout.question_hits[: rollout.top_k] if rollout else ()
+        return rollout.question_search.hits[: rollout.top_k] if rollout else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,9 @@ def choose_examples(
         result, rollout = by_id[policy][id], rollouts[policy].get(id)
         transcript = build_transcript(policy, rollout) if rollout else None
         is_answer = criterion.primary == ANSWER_ACCURACY
-        return Side(policy, result.first_search_rank, result.falls_back, transcript, is_answer, result.anls)
+        return Side(
+            policy, result.searches.first_search_rank, result.searches.falls_back, transcript, is_answer, result.answer.anls
+        )
 
     def find_question(id: str) -> str:
         return next((some[id].question for some in rollouts.values() if id in some), id)

@@ -131,7 +131,7 @@ def _to_array(cells: list[list[float | None]]) -> Floats:
 def _has_model(results: Sequence[QuestionResult]) -> bool:
     """False for a policy whose rollouts end well without one written token, such as searching the question itself."""
     finished = [result for result in results if not result.error]
-    return not finished or any(result.num_completion_tokens for result in finished)
+    return not finished or any(result.usage.num_completion_tokens for result in finished)
 
 
 def build_differences(

@@ -43,7 +43,7 @@ def compute_headroom(
         question_ranks: as `find_question_ranks` finds them.
     """
     ranks: dict[str, Sequence[int | None]] = {
-        policy: [result.first_search_rank for result in rows] for policy, rows in results.items()
+        policy: [result.searches.first_search_rank for result in rows] for policy, rows in results.items()
     }
     if question_ranks:
         ranks.setdefault(RawQuestion.name, question_ranks)

@@ -141,7 +141,7 @@ def _read(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
 
 def _to_document(trajectory: Trajectory) -> _Document:
     steps = [_to_step(number, step, trajectory) for number, step in enumerate(list_steps(trajectory), start=1)]
-    steps[0].timestamp = _to_timestamp(trajectory.started_at)
+    steps[0].timestamp = _to_timestamp(trajectory.provenance.started_at)
     return _Document(
         schema_version=SCHEMA_VERSION,
         session_id=trajectory.id,
@@ -149,13 +149,13 @@ def _to_document(trajectory: Trajectory) -> _Document:
         agent=_Agent(
             name=OWN_KEY,
             version=__version__,
-            model_name=trajectory.model,
+            model_name=trajectory.provenance.model,
             tool_definitions=parse_json(trajectory.tools) if trajectory.tools else None,
         ),
         steps=steps,
         final_metrics=_FinalMetrics(
-            total_prompt_tokens=sum(turn.num_prompt_tokens for turn in trajectory.turns),
-            total_completion_tokens=sum(turn.num_completion_tokens for turn in trajectory.turns),
+            total_prompt_tokens=sum(turn.reply.num_prompt_tokens for turn in trajectory.turns),
+            total_completion_tokens=sum(turn.reply.num_completion_tokens for turn in trajectory.turns),
             total_steps=len(steps),
         ),
         extra={OWN_KEY: to_own_fields(trajectory, _HELD)},
@@ -180,11 +180,11 @@ def _to_step(number: int, step: Step, trajectory: Trajectory) -> _Step:
         tool_calls=[call] if call else None,
         observation=_Observation(results=[result]) if result else None,
         metrics=_Metrics(
-            prompt_tokens=turn.num_prompt_tokens,
-            completion_tokens=turn.num_completion_tokens,
-            prompt_token_ids=list(turn.prompt_token_ids) or None,
-            completion_token_ids=list(turn.completion_token_ids) or None,
-            logprobs=list(turn.completion_logprobs) or None,
+            prompt_tokens=turn.reply.num_prompt_tokens,
+            completion_tokens=turn.reply.num_completion_tokens,
+            prompt_token_ids=list(turn.reply.prompt_token_ids) or None,
+            completion_token_ids=list(turn.reply.completion_token_ids) or None,
+            logprobs=list(turn.reply.completion_logprobs) or None,
         ),
         extra={OWN_KEY: to_own_turn(step, _HELD_OF_TURN)},
     )

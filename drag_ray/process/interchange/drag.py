@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.agent.environment import score_ranking
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.scores import compute_rank_score
+from drag_ray.agent.turn_record import record_question_search
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import parse_location
 from drag_ray.corpus.records import read_name, read_records, read_text
@@ -33,32 +33,13 @@ from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.storage.artifacts import compute_fingerprint, whole_or_absent
-from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory, Turn
+from drag_ray.types import ActionKind, Answer, Evidence, Hit, Page, Provenance, Ranking, StopReason, Trajectory, Turn
 
 _ANSWERS = ("provide_answer", "answer")
 _ACTIONS = {ActionKind.ANSWER: "provide_answer", ActionKind.INVALID: "text_response"}
 """What the reference calls what we call otherwise."""
 _OUT_OF_ITERATIONS = "Maximum iterations reached"
 
-_UNKNOWN_TURN = Turn(
-    step=0,
-    num_prompt_messages=0,
-    reasoning="",
-    action=ActionKind.INVALID,
-    query="",
-    hits=(),
-    evidence_rank=None,
-    rank_score=0.0,
-    answer="",
-    citations=(),
-    raw_text="",
-    prompt_token_ids=(),
-    completion_token_ids=(),
-    finish_reason="stop",
-    generate_s=0.0,
-    search_s=0.0,
-)
-"""A turn of which nothing is known but that it ended by itself."""
 Record = dict[str, Any]
 T = TypeVar("T")
 
@@ -101,15 +82,14 @@ class _RecordReader:
         self._query_mode = config.query_mode
         self._prompts = Prompts(config)
         self._protocol = get_protocol(config.protocol)
+        self._question_search = replace(record_question_search(config, Ranking()), mode=config.query_mode)
         self._of_all_records: dict[str, Any] = {
-            **dict.fromkeys(("group", "adapter"), ""),
-            **{"split": "train", "sample_index": 0, "seed": 0, "duration_s": 0.0, "index_fingerprint": "drag"},
+            **{"group": "", "split": "train", "duration_s": 0.0},
             "tools": json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
-            **{"protocol": config.protocol, "query_mode": config.query_mode, "top_k": config.top_k, "depth": config.top_k},
-            "question_weight": config.question_weight if config.expands else 1.0,
-            "question_words": config.question_words if config.expands else "all",
-            "agent_fingerprint": compute_fingerprint("drag", config.model_dump(mode="json")),
+            **{"protocol": config.protocol, "top_k": config.top_k, "depth": config.top_k},
+            "question_search": self._question_search,
         }
+        self._agent_fingerprint = compute_fingerprint("drag", config.model_dump(mode="json"))
 
     def read(self, record: Record) -> Trajectory:
         """The trajectory of one record.
@@ -120,8 +100,9 @@ class _RecordReader:
         Raises:
             DataError: the record is not of the format.
         """
-        for name, default in (("query_mode", "rewrite"), ("question_words", "all")):
-            got, expected = record.get(name, default), self._of_all_records[name]
+        asked = self._question_search
+        for name, expected, default in (("query_mode", asked.mode, "rewrite"), ("question_words", asked.words, "all")):
+            got = record.get(name, default)
             if got != expected:
                 raise DataError(f"column {name!r}: got {got!r:.80}, expected {expected!r}. Set agent.{name} to it")
         truth = _require(record, "ground_truth", dict)
@@ -139,17 +120,23 @@ class _RecordReader:
             evidence=evidence,
             answers=tuple(to_encodable(str(answer)) for answer in _require(truth, "answers", list)),
             category=_read_note(truth, "category"),
-            preset=_read_preset(record),
             turns=turns,
             messages=json.dumps(conversation, ensure_ascii=False),
             stop_reason=StopReason.ERROR if error else StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
-            final_answer=turns[-1].answer if turns else "",
-            citations=turns[-1].citations if turns else (),
-            model=_read_note(record, "model"),
-            started_at=_read_note(record, "timestamp"),
+            final_answer=turns[-1].answer if turns else Answer(),
+            provenance=Provenance(
+                model=_read_note(record, "model"),
+                adapter="",
+                agent_fingerprint=self._agent_fingerprint,
+                index_fingerprint="drag",
+                preset=_read_preset(record),
+                sample_index=0,
+                seed=0,
+                started_at=_read_note(record, "timestamp"),
+                baseline=_read_note(record, "baseline"),
+                hinted=bool(record.get("hinted")),
+            ),
             error=error,
-            hinted=bool(record.get("hinted")),
-            baseline=_read_note(record, "baseline"),
             **self._of_all_records,
         )
 
@@ -165,32 +152,36 @@ class _RecordReader:
             turn = self._read_search(iteration, evidence, place) if is_search else self._read_answer(iteration, place)
             conversation.append({"role": "assistant", "content": turn.raw_text})
             if is_search:
-                shown = [(hit, Page(hit.file, hit.page_number, 0, "")) for hit in turn.hits[: self._top_k]]
+                shown = [(hit, Page(hit.file, hit.page_number, 0, "")) for hit in turn.ranking.hits[: self._top_k]]
                 conversation.append({"role": self._protocol.observation_role, "content": self._prompts.found_pages(shown)})
             turns.append(turn)
         return tuple(turns)
 
-    def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: dict[str, int]) -> Turn:
+    def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: Record) -> Turn:
         query = read_text(iteration, "query", required=self._query_mode == "rewrite")
         reasoning = _read_reasoning(iteration)
         found = _read_pages(iteration, "results")
         hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(found, start=1))
-        rank = compute_evidence_rank(hits, evidence)
-        outcome = {"query": query, "hits": hits, "evidence_rank": rank, "rank_score": compute_rank_score(rank, self._top_k)}
-        reply = self._protocol.render_search(query, reasoning)
-        return replace(_UNKNOWN_TURN, action=ActionKind.SEARCH, reasoning=reasoning, raw_text=reply, **place, **outcome)
+        return Turn(
+            **place,
+            reasoning=reasoning,
+            action=ActionKind.SEARCH,
+            query=query,
+            raw_text=self._protocol.render_search(query, reasoning),
+            ranking=score_ranking(Ranking(hits), evidence, self._top_k),
+        )
 
-    def _read_answer(self, iteration: Record, place: dict[str, int]) -> Turn:
+    def _read_answer(self, iteration: Record, place: Record) -> Turn:
         reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
         citations = _read_pages(iteration, "citations") if iteration.get("citations") else ()
-        outcome = {"answer": answer, "citations": citations}
         reply = self._protocol.render_answer(answer, citations, reasoning)
-        return replace(_UNKNOWN_TURN, action=ActionKind.ANSWER, reasoning=reasoning, raw_text=reply, **place, **outcome)
+        of_answer: Record = {"action": ActionKind.ANSWER, "query": "", "answer": Answer(answer, citations)}
+        return Turn(**place, reasoning=reasoning, raw_text=reply, **of_answer)
 
 
 def to_record(trajectory: Trajectory) -> Record:
     """The record of one trajectory: every field of the reference, and hinted, baseline and how it searched, which it lacks."""
-    ranks = {turn.step: turn.evidence_rank for turn in trajectory.turns if turn.rank_score > 0}
+    ranks = {turn.step: turn.ranking.evidence_rank for turn in trajectory.turns if turn.ranking.rank_score > 0}
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     locations = [{"document": page.file, "page": page.page_number} for page in trajectory.evidence]
     best_rank = min((rank for rank in ranks.values() if rank is not None), default=None)
@@ -204,22 +195,22 @@ def to_record(trajectory: Trajectory) -> Record:
             "category": trajectory.category,
         },
         "iterations": [_to_iteration(turn, trajectory.top_k) for turn in trajectory.turns],
-        "final_answer": [trajectory.final_answer] if trajectory.final_answer else [],
-        "final_citations": [_to_citation(page) for page in trajectory.citations],
+        "final_answer": [trajectory.final_answer.text] if trajectory.final_answer.text else [],
+        "final_citations": [_to_citation(page) for page in trajectory.final_answer.citations],
         "success": trajectory.stop_reason is StopReason.ANSWER,
         "gt_ever_found": bool(ranks),
         "first_gt_iteration": min(ranks, default=None),
         "best_gt_rank": best_rank,
-        "best_rank_score": max((turn.rank_score for turn in searches), default=0.0),
+        "best_rank_score": max((turn.ranking.rank_score for turn in searches), default=0.0),
         "total_iterations": len(trajectory.turns),
         "total_searches": len(searches),
-        "sampling_config": trajectory.preset,
-        "hinted": trajectory.hinted,
-        "baseline": trajectory.baseline,
-        "query_mode": trajectory.query_mode,
-        "question_words": trajectory.question_words,
-        "model": trajectory.model,
-        "timestamp": trajectory.started_at,
+        "sampling_config": trajectory.provenance.preset,
+        "hinted": trajectory.provenance.hinted,
+        "baseline": trajectory.provenance.baseline,
+        "query_mode": trajectory.question_search.mode,
+        "question_words": trajectory.question_search.words,
+        "model": trajectory.provenance.model,
+        "timestamp": trajectory.provenance.started_at,
         "error": trajectory.error or (_OUT_OF_ITERATIONS if trajectory.stop_reason is StopReason.MAX_ITERATIONS else None),
     }
 
@@ -231,12 +222,12 @@ def _to_iteration(turn: Turn, top_k: int) -> Record:
         "reasoning": turn.reasoning,
         "action": _ACTIONS.get(turn.action, turn.action.value),
         "query": turn.query or None,
-        "results": [{"file": hit.file, "page_number": hit.page_number, "rank": hit.rank} for hit in turn.hits[:top_k]],
-        "gt_found": turn.rank_score > 0,
-        "gt_rank": turn.evidence_rank if turn.rank_score > 0 else None,
-        "rank_score": turn.rank_score if turn.rank_score > 0 else None,
-        "answer": [turn.answer] if is_answer else None,
-        "citations": [_to_citation(page) for page in turn.citations] if is_answer else None,
+        "results": [{"file": hit.file, "page_number": hit.page_number, "rank": hit.rank} for hit in turn.ranking.hits[:top_k]],
+        "gt_found": turn.ranking.rank_score > 0,
+        "gt_rank": turn.ranking.evidence_rank if turn.ranking.rank_score > 0 else None,
+        "rank_score": turn.ranking.rank_score if turn.ranking.rank_score > 0 else None,
+        "answer": [turn.answer.text] if is_answer else None,
+        "citations": [_to_citation(page) for page in turn.answer.citations] if is_answer else None,
         "raw_response": turn.raw_text,
     }
 

@@ -42,15 +42,16 @@ def write_predictions(trajectories: Iterable[Trajectory], path: Path) -> int:
 def to_prediction(trajectory: Trajectory) -> dict[str, Any]:
     """The prediction of one trajectory; the answer is empty where the policy gave none."""
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    words = choose_words(trajectory.question, trajectory.question_words)
-    asked = f"{words} " if trajectory.query_mode == "expand" else ""
+    words = choose_words(trajectory.question, trajectory.question_search.words)
+    asked = f"{words} " if trajectory.question_search.mode == "expand" else ""
     return {
         "id": trajectory.question_id,
         "question": trajectory.question,
-        "answer": trajectory.final_answer,
-        "citations": [{"document": page.file, "page": page.page_number} for page in trajectory.citations],
+        "answer": trajectory.final_answer.text,
+        "citations": [{"document": page.file, "page": page.page_number} for page in trajectory.final_answer.citations],
         "search_history": [
-            {"query": f"{asked}{turn.query}".strip(), "num_results": len(turn.hits[: trajectory.top_k])} for turn in searches
+            {"query": f"{asked}{turn.query}".strip(), "num_results": len(turn.ranking.hits[: trajectory.top_k])}
+            for turn in searches
         ],
         "iterations": len(trajectory.turns),
     }

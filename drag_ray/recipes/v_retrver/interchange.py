@@ -63,13 +63,13 @@ def to_row(trajectory: Trajectory, read_page: ReadPage) -> dict[str, Any]:
     Raises:
         DataError: the rollout is of another task.
     """
-    if trajectory.task not in ORDERING and not trajectory.baseline:
+    if trajectory.task not in ORDERING and not trajectory.provenance.baseline:
         fitting = " or ".join(ORDERING)
         raise DataError(
             f"trajectory {trajectory.id!r} is of the task {trajectory.task}, which orders nothing; expected {fitting}."
         )
     ordered = [] if trajectory.error else list_ranked_turns(trajectory)
-    hits = ordered[-1].hits if ordered else trajectory.question_hits
+    hits = ordered[-1].ranking.hits if ordered else trajectory.question_search.hits
     return {
         "data_source": trajectory.category,
         "extra_info": {

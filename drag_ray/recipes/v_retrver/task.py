@@ -90,7 +90,7 @@ class RerankEpisode:
         self._setting = setting
         self._name_image = name
         self._question = question
-        self._hits = asked.hits
+        self._hits = asked.ranking.hits
         self._pages = list(pages)
         options = setting.config.rerank
         self._windows = plan_windows(len(pages), options.window, options.step) or [(0, len(pages))]
@@ -109,7 +109,7 @@ class RerankEpisode:
         window = self._windows[self._num_done]
         self._pages = apply_order(self._pages, window, order)
         found = rank_hits(apply_order(self._hits, window, order), self._question.evidence, self._setting.config.top_k)
-        self._hits = found.hits
+        self._hits = found.ranking.hits
         return found, self._show_next()
 
     def follow_call(self, observation: Content) -> Content:
@@ -194,7 +194,7 @@ async def begin(setting: Setting, question: Question, asked: SearchResult, name:
     Raises:
         SearchIndexError: the index does not have one of them.
     """
-    pages = await setting.environment.read_pages(asked.hits[: setting.config.rerank.candidates])
+    pages = await setting.environment.read_pages(asked.ranking.hits[: setting.config.rerank.candidates])
     return RerankEpisode(setting, question, asked, pages, name)
 
 

@@ -207,7 +207,7 @@ class Describer:
         """The first search of a rollout of one turn, with the pages that are to be returned."""
         turn = trajectory.turns[0]
         return SearchAnswer(
-            model=trajectory.model,
+            model=trajectory.provenance.model,
             question=self._question,
             query=turn.query if turn.action is ActionKind.SEARCH else None,
             query_mode=self._agent.query_mode,
@@ -228,29 +228,28 @@ class Describer:
             action=turn.action,
             reasoning=turn.reasoning,
             query=turn.query,
-            pages=self._describe_pages(turn.hits[: self._agent.top_k], turn.query),
+            pages=self._describe_pages(turn.ranking.hits[: self._agent.top_k], turn.query),
             reply=turn.raw_text if turn.action is ActionKind.INVALID else "",
-            tool=turn.tool,
-            arguments=turn.arguments,
-            tool_error=turn.tool_error,
+            tool=turn.call.tool,
+            arguments=turn.call.arguments,
+            tool_error=turn.call.error,
             images=[ShownPicture(label=image.label, url=_draw(images.open(image.key))) for image in shown] if images else [],
         )
 
     def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:
         """A rollout at its end."""
-        pages = [
-            (cited, self._searcher.find_page(cited.file, cited.page_number)) for cited in dict.fromkeys(trajectory.citations)
-        ]
+        answer = trajectory.final_answer
+        pages = [(cited, self._searcher.find_page(cited.file, cited.page_number)) for cited in dict.fromkeys(answer.citations)]
         return AskAnswer(
-            model=trajectory.model,
+            model=trajectory.provenance.model,
             question=self._question,
-            answer=trajectory.final_answer,
+            answer=answer.text,
             citations=[
                 Citation(
                     file=page.file if page else cited.file,
                     page_number=cited.page_number,
                     exists=page is not None,
-                    snippet=self._searcher.snippet(cited, trajectory.final_answer).text if page else "",
+                    snippet=self._searcher.snippet(cited, answer.text).text if page else "",
                 )
                 for cited, page in pages
             ],

@@ -247,14 +247,14 @@ def _count_turn(counts: Counter[str], turn: Turn) -> None:
 
 
 def _count_tokens(counts: Counter[str], turn: Turn) -> None:
-    counts["request_prompt_tokens"] += turn.num_prompt_tokens
-    counts["request_completion_tokens"] += turn.num_completion_tokens
+    counts["request_prompt_tokens"] += turn.reply.num_prompt_tokens
+    counts["request_completion_tokens"] += turn.reply.num_completion_tokens
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
     """Hits of the first search, or the last order of candidates; hits of the question where no reply held any."""
     turns = trajectory.turns[::-1] if trajectory.task in ORDERING else trajectory.turns[:1]
-    return next((turn.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_hits)
+    return next((turn.ranking.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_search.hits)
 
 
 def _build_task(request: QuestionRequest, model: ServedModel, candidates: tuple[Evidence, ...] = ()) -> RolloutTask:

@@ -49,18 +49,18 @@ class BlockedSearcher:
 def test_the_policy_sees_top_k_pages_of_a_query_or_an_expanded_question_and_the_evaluation_more(searcher: Searcher) -> None:
     environment = SearchEnvironment(searcher, top_k=1, depth=10)
     result = asyncio.run(environment.search("rotor", (Evidence("a.pdf", 2),)))
-    assert [hit.page_number for hit in result.hits] == [1, 2]
+    assert [hit.page_number for hit in result.ranking.hits] == [1, 2]
     assert [page.text for _, page in result.shown] == [TEXTS[0]]
-    assert (result.evidence_rank, result.rank_score, result.error) == (2, 0.0, "")
-    assert result.search_s > 0
+    assert (result.ranking.evidence_rank, result.ranking.rank_score, result.error) == (2, 0.0, "")
+    assert result.ranking.search_s > 0
     environment = SearchEnvironment(searcher, top_k=1, depth=10)
     evidence = (Evidence("a.pdf", 2),)
     alone = asyncio.run(environment.search_question("rotor", evidence))
     result = asyncio.run(environment.search(ExpandedQuestion("rotor", "limit^3", 2.0), evidence))
-    assert result.hits == tuple(searcher.search_expanded("rotor", "limit^3", 2.0, 10))
+    assert result.ranking.hits == tuple(searcher.search_expanded("rotor", "limit^3", 2.0, 10))
     assert [page.text for _, page in result.shown] == [TEXTS[1]]
-    assert (alone.evidence_rank, alone.rank_score) == (2, 0.0)
-    assert (result.evidence_rank, result.rank_score, result.error) == (1, 1.0, "")
+    assert (alone.ranking.evidence_rank, alone.ranking.rank_score) == (2, 0.0)
+    assert (result.ranking.evidence_rank, result.ranking.rank_score, result.error) == (1, 1.0, "")
 
 
 def test_searches_go_on_while_a_slow_one_waits(searcher: Searcher) -> None:
@@ -76,7 +76,7 @@ def test_searches_go_on_while_a_slow_one_waits(searcher: Searcher) -> None:
 
     results = asyncio.run(search_all())
     assert not blocked.gave_up
-    assert [len(result.hits) for result in results] == [2] * 25 + [1] * 25 + [0]
+    assert [len(result.ranking.hits) for result in results] == [2] * 25 + [1] * 25 + [0]
 
 
 class CountingSearcher:
@@ -125,8 +125,8 @@ def test_equal_queries_are_searched_once_and_scored_for_each_question(searcher: 
     results = asyncio.run(search_together())
     assert counting.asked == ["rotor"]
     assert environment.num_shared == 3
-    assert [result.evidence_rank for result in results] == [2, 1, None, 2]
-    assert len({(result.hits, result.shown) for result in results}) == 1
+    assert [result.ranking.evidence_rank for result in results] == [2, 1, None, 2]
+    assert len({(result.ranking.hits, result.shown) for result in results}) == 1
 
 
 def test_the_latest_queries_are_kept_and_a_failed_one_is_asked_again(searcher: Searcher) -> None:
@@ -153,7 +153,7 @@ def test_a_rollout_that_is_ended_does_not_end_the_search_of_others(searcher: Sea
         counting.go.set()
         return await second
 
-    assert len(asyncio.run(search_and_cancel()).hits) == 2
+    assert len(asyncio.run(search_and_cancel()).ranking.hits) == 2
     assert counting.asked == ["rotor"]
 
 

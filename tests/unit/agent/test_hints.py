@@ -61,18 +61,18 @@ def test_the_page_precedes_the_question_in_every_prompt_and_is_not_kept(searcher
     # All that is kept but the hint is what the model was asked with, and the first search did not show the page.
     assert [message for message in messages[:-1] if message not in requests[-1].messages] == [messages[3]]
     assert PAGE.text not in json.dumps(messages[:7])
-    assert (trajectory.id, trajectory.hinted) == ("q1/default/0/hinted", True)
+    assert (trajectory.id, trajectory.provenance.hinted) == ("q1/default/0/hinted", True)
 
 
 def test_token_ids_of_a_prompt_that_is_not_kept_are_not_kept_either(searcher: Searcher) -> None:
     replies = ("<search>gyroplane</search>", "<answer>x</answer>")
     hinted, _ = roll_out(searcher, *replies)
     own, _ = roll_out(searcher, *replies, hinted=False)
-    assert [(turn.prompt_token_ids, turn.completion_logprobs) for turn in hinted.turns] == [((), ())] * 2
-    assert [turn.completion_token_ids for turn in hinted.turns] == [turn.completion_token_ids for turn in own.turns]
-    assert all(turn.prompt_token_ids and turn.completion_logprobs for turn in own.turns)
-    assert not own.hinted
-    assert own.turns[0].rank_score == hinted.turns[0].rank_score == 1.0
+    assert [(turn.reply.prompt_token_ids, turn.reply.completion_logprobs) for turn in hinted.turns] == [((), ())] * 2
+    assert [turn.reply.completion_token_ids for turn in hinted.turns] == [turn.reply.completion_token_ids for turn in own.turns]
+    assert all(turn.reply.prompt_token_ids and turn.reply.completion_logprobs for turn in own.turns)
+    assert not own.provenance.hinted
+    assert own.turns[0].ranking.rank_score == hinted.turns[0].ranking.rank_score == 1.0
 
 
 def test_a_query_that_quotes_the_page_is_refused_and_long_pages_are_shortened(searcher: Searcher) -> None:

@@ -3,11 +3,11 @@
 import asyncio
 import time
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
+from factories import change
 from rollout_cases import QUESTION
 
 from drag_ray import schemas
@@ -71,9 +71,9 @@ def roll_out(environment: SearchEnvironment, num_turns: int, text_searches: int 
 
 def test_what_prompts_have_in_common_is_in_memory_once_and_turns_take_no_longer(new_pages: SearchEnvironment) -> None:
     trajectory, _ = roll_out(new_pages, 50)
-    last = trajectory.turns[-1].prompt_token_ids
+    last = trajectory.turns[-1].reply.prompt_token_ids
     assert len(last) > 20_000
-    num_objects = len({id(token) for turn in trajectory.turns for token in turn.prompt_token_ids})
+    num_objects = len({id(token) for turn in trajectory.turns for token in turn.reply.prompt_token_ids})
     # What a turn adds to the prompt is made twice: it comes first as a reply, and then within a prompt.
     assert num_objects < 1.2 * len(last)
     _, engine = roll_out(new_pages, 50)
@@ -87,10 +87,10 @@ def test_where_old_texts_leave_the_prompt_what_is_asked_grows_with_the_turns_alo
     num_asked, num_objects = {}, {}
     for num_turns in (25, 50):
         trajectory, _ = roll_out(new_pages, num_turns, text_searches=3)
-        lengths = [len(turn.prompt_token_ids) for turn in trajectory.turns]
+        lengths = [len(turn.reply.prompt_token_ids) for turn in trajectory.turns]
         assert lengths[-1] < 2 * lengths[4]
         num_asked[num_turns] = sum(lengths)
-        num_objects[num_turns] = len({id(token) for turn in trajectory.turns for token in turn.prompt_token_ids})
+        num_objects[num_turns] = len({id(token) for turn in trajectory.turns for token in turn.reply.prompt_token_ids})
     assert num_asked[50] < 3 * num_asked[25]  # 3.9 times as many without; the names of the pages stay
     assert num_objects[50] < 2.2 * num_objects[25]
 
@@ -105,8 +105,8 @@ def test_files_grow_with_turns_and_not_with_their_square(new_pages: SearchEnviro
         [path] = folder.iterdir()
         num_bytes[num_turns] = path.stat().st_size
         [row] = schemas.read_table(path, schemas.TRAJECTORIES).to_pylist()
-        kept = [turn.prompt_token_ids for turn in schemas.to_trajectory(row).turns]
-        assert kept == [turn.prompt_token_ids for turn in trajectory.turns]
+        kept = [turn.reply.prompt_token_ids for turn in schemas.to_trajectory(row).turns]
+        assert kept == [turn.reply.prompt_token_ids for turn in trajectory.turns]
     assert num_bytes[50] < 2.1 * num_bytes[25]
 
 
@@ -116,6 +116,6 @@ def test_files_grow_with_turns_and_not_with_their_square(new_pages: SearchEnviro
 def test_sharing_changes_no_token(new_pages: SearchEnvironment, prompt: tuple[int, ...]) -> None:
     trajectory, _ = roll_out(new_pages, 1)
     [turn] = trajectory.turns
-    before = replace(turn, prompt_token_ids=(1, 2, 3), completion_token_ids=(4, 5))
-    now = replace(turn, prompt_token_ids=prompt)
+    before = change(turn, prompt_token_ids=(1, 2, 3), completion_token_ids=(4, 5))
+    now = change(turn, prompt_token_ids=prompt)
     assert share_tokens(now, before) == now

@@ -31,29 +31,29 @@ def test_in_the_mode_expand_words_are_recorded_and_searched_with_the_question(
     trajectory = roll_out_rotor("<search>flight^4  whole</search>", environment, **EXPAND)
     [turn] = trajectory.turns
     assert (turn.action, turn.query) == (ActionKind.SEARCH, "flight^4 whole")
-    assert turn.hits == tuple(environment._index.search_expanded(ROTOR.question, "flight^4 whole", 3.0, 10))
-    assert [hit.file for hit in turn.hits] == ["b.pdf", "a.pdf"]
-    assert [hit.file for hit in trajectory.question_hits] == ["a.pdf", "b.pdf"]
-    assert (turn.evidence_rank, trajectory.question_rank) == (1, 2)
-    assert (trajectory.query_mode, trajectory.question_weight) == ("expand", 3.0)
+    assert turn.ranking.hits == tuple(environment._index.search_expanded(ROTOR.question, "flight^4 whole", 3.0, 10))
+    assert [hit.file for hit in turn.ranking.hits] == ["b.pdf", "a.pdf"]
+    assert [hit.file for hit in trajectory.question_search.hits] == ["a.pdf", "b.pdf"]
+    assert (turn.ranking.evidence_rank, trajectory.question_search.rank) == (1, 2)
+    assert (trajectory.question_search.mode, trajectory.question_search.weight) == ("expand", 3.0)
 
 
 def test_an_empty_search_adds_nothing_to_the_question_and_is_no_query_of_its_own(environment: SearchEnvironment) -> None:
     trajectory = roll_out_rotor("<search> </search>", environment, **EXPAND)
     [turn] = trajectory.turns
     assert (turn.action, turn.query) == (ActionKind.SEARCH, "")
-    assert turn.hits == trajectory.question_hits != ()
+    assert turn.ranking.hits == trajectory.question_search.hits != ()
     [turn] = roll_out_rotor("<search> </search>", environment, **REWRITE).turns
-    assert (turn.action, turn.hits) == (ActionKind.INVALID, ())
+    assert (turn.action, turn.ranking.hits) == (ActionKind.INVALID, ())
 
 
 def test_a_question_is_measured_by_what_nothing_added_finds_whatever_the_operator(tmp_path: Path) -> None:
     pages = [Page("a.pdf", 1, 1, "rotor"), Page("b.pdf", 2, 2, "which")]
     environment = SearchEnvironment(open_index(tmp_path, pages, operator="and"), top_k=2, depth=10)
-    assert roll_out_rotor("<search>fuel</search>", environment, **REWRITE).question_hits == ()
+    assert roll_out_rotor("<search>fuel</search>", environment, **REWRITE).question_search.hits == ()
     trajectory = roll_out_rotor("<search></search>", environment, **EXPAND, question_words="all")
-    assert trajectory.question_rank is not None
-    assert trajectory.turns[0].hits == trajectory.question_hits
+    assert trajectory.question_search.rank is not None
+    assert trajectory.turns[0].ranking.hits == trajectory.question_search.hits
 
 
 def test_what_an_expanding_agent_is_told_is_to_add_words(environment: SearchEnvironment) -> None:
@@ -73,10 +73,13 @@ def test_an_agent_of_key_words_starts_from_what_they_find_and_says_so(tmp_path: 
     of_all, of_key = (
         roll_out_rotor("<search>flight</search>", environment, **EXPAND, question_words=words) for words in ("all", "key")
     )
-    assert [sorted(hit.file for hit in rollout.question_hits) for rollout in (of_all, of_key)] == [["a.pdf", "b.pdf"], ["a.pdf"]]
-    assert sorted(hit.file for hit in of_key.turns[0].hits) == ["a.pdf", "c.pdf"]
-    assert (of_key.question, of_key.question_words) == (ROTOR.question, "key")
-    assert roll_out_rotor("<search>flight</search>", environment, **EXPAND).question_words == "key"
+    assert [sorted(hit.file for hit in rollout.question_search.hits) for rollout in (of_all, of_key)] == [
+        ["a.pdf", "b.pdf"],
+        ["a.pdf"],
+    ]
+    assert sorted(hit.file for hit in of_key.turns[0].ranking.hits) == ["a.pdf", "c.pdf"]
+    assert (of_key.question, of_key.question_search.words) == (ROTOR.question, "key")
+    assert roll_out_rotor("<search>flight</search>", environment, **EXPAND).question_search.words == "key"
     assert "The key words of the question are searched" in json.loads(of_key.messages)[0]["content"]
 
 
@@ -100,9 +103,9 @@ def test_a_prompt_set_changes_what_the_policy_is_asked_with_and_not_what_is_reco
     own, brief, crew = (
         asyncio.run(rollouts.run(RolloutTask(QUESTION, number, "default", 7, prompt_set=number))) for number in range(3)
     )
-    assert [trajectory.prompt_set for trajectory in (own, brief, crew)] == [0, 1, 2]
+    assert [trajectory.provenance.prompt_set for trajectory in (own, brief, crew)] == [0, 1, 2]
     assert own.messages == brief.messages == crew.messages
-    assert own.agent_fingerprint == brief.agent_fingerprint
+    assert own.provenance.agent_fingerprint == brief.provenance.agent_fingerprint
     assert "vane" in own.messages
     asked = [json.dumps(request.messages) for request in requests]
     assert [("vane" in text, "tank" in text, "crew" in text) for text in asked] == [
@@ -115,5 +118,9 @@ def test_a_prompt_set_changes_what_the_policy_is_asked_with_and_not_what_is_reco
     assert list(requests[3].messages[4:]) == recorded[4:-1]  # the reply to the first opening, and the pages that it led to
     for trajectory, prompt_ids, logprobs in ((own, (1, 2, 3), (-0.5,)), (brief, (), ()), (crew, (), ())):
         turn = trajectory.turns[0]
-        assert (turn.prompt_token_ids, turn.completion_token_ids, turn.completion_logprobs) == (prompt_ids, (5,), logprobs)
+        assert (turn.reply.prompt_token_ids, turn.reply.completion_token_ids, turn.reply.completion_logprobs) == (
+            prompt_ids,
+            (5,),
+            logprobs,
+        )
         assert recorded[turn.num_prompt_messages] == {"role": "assistant", "content": turn.raw_text}

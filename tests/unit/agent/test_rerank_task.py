@@ -39,18 +39,18 @@ def order(engine: ScriptedEngine, environment: SearchEnvironment, question: Ques
 
 
 def list_files(trajectory: Trajectory) -> list[str]:
-    return ["".join(hit.file[0] for hit in turn.hits) for turn in trajectory.turns]
+    return ["".join(hit.file[0] for hit in turn.ranking.hits) for turn in trajectory.turns]
 
 
 def test_a_list_is_one_rollout_and_its_windows_are_turns(environment: SearchEnvironment) -> None:
     engine = ScriptedEngine(script("<think>2 has a speed</think><answer>[2, 1]</answer>", "<answer>[2]</answer>"))
     trajectory = order(engine, environment, **PAIRS)
     assert list_files(trajectory) == ["abc", "bac"]
-    assert [turn.evidence_rank for turn in trajectory.turns] == [2, 1]
+    assert [turn.ranking.evidence_rank for turn in trajectory.turns] == [2, 1]
     assert [turn.query for turn in trajectory.turns] == ["[2, 1]", "[2]"]
-    assert (trajectory.question_rank, trajectory.task, trajectory.protocol) == (3, "rerank", "ranking")
-    assert (trajectory.stop_reason, trajectory.error, trajectory.query_mode) == (StopReason.ANSWER, "", "rewrite")
-    assert [hit.rank for hit in trajectory.turns[-1].hits] == [1, 2, 3]
+    assert (trajectory.question_search.rank, trajectory.task, trajectory.protocol) == (3, "rerank", "ranking")
+    assert (trajectory.stop_reason, trajectory.error, trajectory.question_search.mode) == (StopReason.ANSWER, "", "rewrite")
+    assert [hit.rank for hit in trajectory.turns[-1].ranking.hits] == [1, 2, 3]
 
 
 def test_the_policy_sees_a_window_with_numbers_and_no_names(environment: SearchEnvironment) -> None:
@@ -134,10 +134,10 @@ def look_closer(folder: Path, *replies: str) -> tuple[Trajectory, list[list[str]
 def test_a_policy_with_tools_looks_closer_before_it_orders(tmp_path: Path) -> None:
     trajectory, shown, _ = look_closer(tmp_path, ZOOM, KEEP, "<answer>[2, 1]</answer>", "<answer>[2, 1]</answer>")
     assert [turn.action.value for turn in trajectory.turns] == ["tool", "tool", "search", "search"]
-    assert [turn.tool_error for turn in trajectory.turns] == [""] * 4
+    assert [turn.call.error for turn in trajectory.turns] == [""] * 4
     assert shown == [["c", "b", "c"], ["c", "b", "c", "new"], ["c", "c"], ["c", "c", "c", "a", "c"]]
-    assert [turn.hidden_images for turn in trajectory.turns] == [(), (), (1, 3), (1, 3)]
-    assert [turn.evidence_rank for turn in trajectory.turns] == [None, None, 2, 1]
+    assert [turn.reply.hidden_images for turn in trajectory.turns] == [(), (), (1, 3), (1, 3)]
+    assert [turn.ranking.evidence_rank for turn in trajectory.turns] == [None, None, 2, 1]
     assert (trajectory.stop_reason, describe_modalities(trajectory)) == (StopReason.ANSWER, "mixed to image")
     opening = json.loads(trajectory.messages)[1]["content"]
     texts = ["Query: image_1\n", "sea\n\nCandidates:\n\n(1) image_2\n", "\n\n(2) image_3\n"]
@@ -147,10 +147,10 @@ def test_a_policy_with_tools_looks_closer_before_it_orders(tmp_path: Path) -> No
 
 def test_a_window_ends_with_its_replies_and_the_last_is_asked_for_the_order(tmp_path: Path) -> None:
     trajectory, _, told = look_closer(tmp_path, LOST, KEEP, ZOOM, "<answer>[2, 1]</answer>")
-    assert [bool(turn.tool_error) for turn in trajectory.turns] == [True, False, False, False]
+    assert [bool(turn.call.error) for turn in trajectory.turns] == [True, False, False, False]
     assert [text.endswith("inside <answer></answer>.") for text in told] == [False, False, True, False]
     assert told[3] == "\n\n(2) image_7\n"
-    assert [turn.evidence_rank for turn in trajectory.turns] == [None, None, None, 3]
+    assert [turn.ranking.evidence_rank for turn in trajectory.turns] == [None, None, None, 3]
     assert trajectory.stop_reason is StopReason.ANSWER
 
 
@@ -166,8 +166,8 @@ def test_without_candidates_what_the_index_finds_is_ordered_and_nothing_ends_too
 ) -> None:
     question = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),))
     trajectory = order(ScriptedEngine(script("<answer>[2, 1]</answer>")), environment, question)
-    assert [hit.file for hit in trajectory.question_hits] == ["a.pdf", "b.pdf"]
-    assert (trajectory.question_rank, list_files(trajectory)) == (2, ["ba"])
+    assert [hit.file for hit in trajectory.question_search.hits] == ["a.pdf", "b.pdf"]
+    assert (trajectory.question_search.rank, list_files(trajectory)) == (2, ["ba"])
     question = build_question(question="zebra", evidence=(Evidence("b.pdf", 2),))
     trajectory = order(ScriptedEngine(script("<answer>[1]</answer>")), environment, question)
     assert (list_files(trajectory), trajectory.error) == ([""], "")

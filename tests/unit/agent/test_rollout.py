@@ -23,9 +23,9 @@ from drag_ray.types import ActionKind, Hit, Hits, Page, StopReason
 def test_a_search_is_scored_by_the_best_evidence_of_which_nothing_is_shown(environment: SearchEnvironment) -> None:
     trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", "<answer>340</answer>")), environment)
     first, second = trajectory.turns
-    assert [hit.file for hit in first.hits] == ["a.pdf", "b.pdf"]
-    assert (first.evidence_rank, first.rank_score) == (2, 0.5)
-    assert (second.action, trajectory.stop_reason, trajectory.final_answer) == (ActionKind.ANSWER, StopReason.ANSWER, "340")
+    assert [hit.file for hit in first.ranking.hits] == ["a.pdf", "b.pdf"]
+    assert (first.ranking.evidence_rank, first.ranking.rank_score) == (2, 0.5)
+    assert (second.action, trajectory.stop_reason, trajectory.final_answer.text) == (ActionKind.ANSWER, StopReason.ANSWER, "340")
     trajectory = roll_out(
         ScriptedEngine(script("<search>fuel</search>", "<search>blade</search>", "<answer>x</answer>")), environment
     )
@@ -113,7 +113,7 @@ def test_with_functions_the_model_is_answered_as_a_tool(environment: SearchEnvir
     engine = ScriptedEngine(script(tools.render_search("rotor", "why"), "no call", tools.render_answer("340 rpm")))
     trajectory = roll_out(engine, environment, protocol="tools")
     assert [turn.action for turn in trajectory.turns] == [ActionKind.SEARCH, ActionKind.INVALID, ActionKind.ANSWER]
-    assert (trajectory.protocol, trajectory.final_answer, trajectory.stop_reason) == ("tools", "340 rpm", StopReason.ANSWER)
+    assert (trajectory.protocol, trajectory.final_answer.text, trajectory.stop_reason) == ("tools", "340 rpm", StopReason.ANSWER)
     roles = [message["role"] for message in json.loads(trajectory.messages)]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert all(request.tools == tools.list_functions() and request.stop == ("</tool_call>",) for request in engine.requests)
@@ -166,9 +166,9 @@ def test_the_ranking_of_the_question_itself_is_recorded(environment: SearchEnvir
     question = build_question(question="How fast does the rotor turn in flight?", evidence=QUESTION.evidence)
     rollouts = build_rollouts(ScriptedEngine(script("<search>fuel</search>")), environment, max_iterations=1)
     trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "default", 7)))
-    assert [hit.file for hit in trajectory.question_hits] == ["b.pdf", "a.pdf"]
-    assert trajectory.question_rank == 1
-    assert (trajectory.query_mode, trajectory.question_weight) == ("rewrite", 1.0)
+    assert [hit.file for hit in trajectory.question_search.hits] == ["b.pdf", "a.pdf"]
+    assert trajectory.question_search.rank == 1
+    assert (trajectory.question_search.mode, trajectory.question_search.weight) == ("rewrite", 1.0)
     [row] = schemas.to_table([trajectory], schemas.TRAJECTORIES).to_pylist()
     assert schemas.to_row(schemas.to_trajectory(row)) == row
-    assert rollouts.fail(RolloutTask(question, 0, "default", 7), "engine gone").question_hits == ()
+    assert rollouts.fail(RolloutTask(question, 0, "default", 7), "engine gone").question_search.hits == ()

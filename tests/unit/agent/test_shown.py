@@ -85,8 +85,8 @@ def test_what_tools_show_is_named_stored_and_leaves_the_prompt_when_dismissed(en
     )
     engine, stores = ScriptedEngine(script(*replies)), ImageStores((tmp_path / "run", tmp_path / "questions"))
     trajectory = roll_out(engine, environment, build_question(images=(key,)), images=stores, **tools)
-    assert (trajectory.error, [turn.tool_error for turn in trajectory.turns]) == ("", [""] * 4)
-    assert [turn.hidden_images for turn in trajectory.turns] == [(), (), (), (1,)]
+    assert (trajectory.error, [turn.call.error for turn in trajectory.turns]) == ("", [""] * 4)
+    assert [turn.reply.hidden_images for turn in trajectory.turns] == [(), (), (), (1,)]
     shown = [list_images(request.messages) for request in engine.requests]
     asked, cropped, turned = shown[2]
     assert shown == [[asked], [asked, cropped], [asked, cropped, turned], [asked, turned]]
@@ -131,7 +131,7 @@ def test_what_is_short_stays_and_so_do_images() -> None:
 def test_rows_show_what_the_model_was_shown_at_each_turn(environment: SearchEnvironment, tmp_path: Path, kind: str) -> None:
     engine = ScriptedEngine(script(*REPLIES))
     trajectory = roll_out(engine, environment, max_iterations=4, text_searches=1)
-    assert [turn.hidden_messages for turn in trajectory.turns] == [(), (), (3,), (3, 5)]
+    assert [turn.reply.hidden_messages for turn in trajectory.turns] == [(), (), (3,), (3, 5)]
     asked = [list(request.messages) for request in engine.requests]
     assert asked[2][3]["content"] == f"[1] a.pdf#1\n[2] b.pdf#2\n{NOTE}"
     assert "340 rpm in flight" in json.loads(trajectory.messages)[3]["content"]  # which stays on record

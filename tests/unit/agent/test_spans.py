@@ -68,17 +68,17 @@ async def test_a_rollout_is_a_span_with_children_for_its_replies_and_searches(en
     )
     assert (told["gen_ai.conversation.id"], told["gen_ai.data_source.id"]) == ("q1/default/0", "index")
     turns = trajectory.turns
-    assert told["gen_ai.usage.input_tokens"] == sum(turn.num_prompt_tokens for turn in turns) > 0
-    assert told["gen_ai.usage.output_tokens"] == sum(turn.num_completion_tokens for turn in turns) > 0
+    assert told["gen_ai.usage.input_tokens"] == sum(turn.reply.num_prompt_tokens for turn in turns) > 0
+    assert told["gen_ai.usage.output_tokens"] == sum(turn.reply.num_completion_tokens for turn in turns) > 0
     assert (told["drag_ray.stop_reason"], told["drag_ray.num_turns"]) == ("answer", 3)
-    assert told["drag_ray.best_rank_score"] == max(turn.rank_score for turn in turns) > 0
+    assert told["drag_ray.best_rank_score"] == max(turn.ranking.rank_score for turn in turns) > 0
     replies = [read_attributes(child) for child in children if child.name == "chat model"]
     assert [reply["drag_ray.action"] for reply in replies] == ["search", "invalid", "answer"]
-    assert [reply["gen_ai.usage.input_tokens"] for reply in replies] == [turn.num_prompt_tokens for turn in turns]
+    assert [reply["gen_ai.usage.input_tokens"] for reply in replies] == [turn.reply.num_prompt_tokens for turn in turns]
     assert (replies[0]["gen_ai.operation.name"], replies[0]["gen_ai.response.finish_reasons"]) == ("chat", ["stop"])
     assert (replies[0]["gen_ai.request.temperature"], replies[0]["gen_ai.request.top_p"]) == (0.7, 0.95)
     search = read_attributes(children[1])
-    assert (search["gen_ai.operation.name"], search["drag_ray.num_hits"]) == ("retrieval", len(turns[0].hits))
+    assert (search["gen_ai.operation.name"], search["drag_ray.num_hits"]) == ("retrieval", len(turns[0].ranking.hits))
     sender = receiver.sender
     assert (sender["service.name"], sender["drag_ray.run"], sender["drag_ray.stage"]) == ("drag_ray", "mine", "collect")
     assert {span.status.code for span in receiver.spans} == {Status.STATUS_CODE_UNSET}
@@ -96,7 +96,7 @@ async def test_texts_are_told_only_where_they_are_asked_for(environment: SearchE
     assert json.loads(first["gen_ai.output.messages"]) == [{**as_sent[2], "finish_reason": "stop"}]
     assert json.loads(second["gen_ai.input.messages"]) == as_sent[:4]
     assert search["gen_ai.retrieval.query.text"] == "rotor limit"
-    found = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in trajectory.turns[0].hits]
+    found = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in trajectory.turns[0].ranking.hits]
     assert json.loads(search["gen_ai.retrieval.documents"]) == found
 
 

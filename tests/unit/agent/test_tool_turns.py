@@ -37,10 +37,14 @@ def test_calls_are_turns_with_their_tool_arguments_and_time(environment: SearchE
     trajectory, _ = call_tools((SEARCH, "<think>Which?</think>" + READ, GREP, ANSWER), environment)
     assert [turn.action.value for turn in trajectory.turns] == ["search", "tool", "tool", "answer"]
     _, read, found, _ = trajectory.turns
-    assert (read.tool, json.loads(read.arguments), read.reasoning) == ("read_page", {"file": "b.pdf", "page": 2}, "Which?")
-    assert (read.tool_error, found.tool) == ("", "grep")
-    assert read.tool_s > 0
-    assert (read.hits, read.rank_score) == ((), 0.0)
+    assert (read.call.tool, json.loads(read.call.arguments), read.reasoning) == (
+        "read_page",
+        {"file": "b.pdf", "page": 2},
+        "Which?",
+    )
+    assert (read.call.error, found.call.tool) == ("", "grep")
+    assert read.call.duration_s > 0
+    assert (read.ranking.hits, read.ranking.rank_score) == ((), 0.0)
     messages = json.loads(trajectory.messages)
     assert messages[5] == {"role": "tool", "content": "b.pdf#2 of 2\nrotor speed limit is 340 rpm in flight on the whole"}
     assert messages[7]["content"].startswith("1 line with '340' in b.pdf")
@@ -60,8 +64,8 @@ def test_the_functions_that_were_shown_are_kept_with_the_trajectory(environment:
 
 def test_a_failed_call_is_a_fact_of_its_turn_and_errors_in_a_row_end_the_rollout(environment: SearchEnvironment) -> None:
     trajectory, _ = call_tools((BROKEN, READ, ANSWER), environment)
-    assert [bool(turn.tool_error) for turn in trajectory.turns] == [True, False, False]
-    assert json.loads(trajectory.messages)[3]["content"] == f"The call failed: {trajectory.turns[0].tool_error}"
+    assert [bool(turn.call.error) for turn in trajectory.turns] == [True, False, False]
+    assert json.loads(trajectory.messages)[3]["content"] == f"The call failed: {trajectory.turns[0].call.error}"
     assert (trajectory.stop_reason, trajectory.error) == (StopReason.ANSWER, "")
     replies = (BROKEN, BROKEN, READ, BROKEN, BROKEN, BROKEN, ANSWER)
     trajectory, _ = call_tools(replies, environment)
@@ -86,7 +90,7 @@ def test_hostile_arguments_cost_their_turn_alone(environment: SearchEnvironment,
     call = f'<tool_call>{{"name": "grep", "arguments": {arguments}}}</tool_call>'
     trajectory, _ = call_tools((call, ANSWER), environment)
     assert (trajectory.error, trajectory.stop_reason) == ("", StopReason.ANSWER)
-    assert trajectory.turns[0].tool_error or trajectory.turns[0].action is ActionKind.INVALID
+    assert trajectory.turns[0].call.error or trajectory.turns[0].action is ActionKind.INVALID
     assert schemas.to_table([trajectory], schemas.TRAJECTORIES).num_rows == 1
 
 
@@ -113,9 +117,9 @@ async def test_an_endpoint_calls_as_a_local_model_and_is_told_in_words(environme
         trajectory = await rollouts.run(RolloutTask(QUESTION, 0, "default", 7))
         await engine.close()
     assert [turn.action.value for turn in trajectory.turns] == ["search", "tool", "tool", "answer"]
-    assert [(turn.tool, bool(turn.tool_error)) for turn in trajectory.turns[1:3]] == [("grep", False), ("read_page", True)]
+    assert [(turn.call.tool, bool(turn.call.error)) for turn in trajectory.turns[1:3]] == [("grep", False), ("read_page", True)]
     assert [turn.raw_text for turn in trajectory.turns] == list(REPLIES)
-    assert (trajectory.stop_reason, trajectory.final_answer, trajectory.error) == (StopReason.ANSWER, "340 rpm", "")
+    assert (trajectory.stop_reason, trajectory.final_answer.text, trajectory.error) == (StopReason.ANSWER, "340 rpm", "")
     # The record is that of any model: what a student's own template shows.
     names = [function["function"]["name"] for function in json.loads(trajectory.tools)]
     assert names == ["search_documents", "read_page", "grep", "provide_answer"]

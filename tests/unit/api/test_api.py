@@ -147,8 +147,8 @@ def test_trajectories_are_a_frame_whether_they_are_of_a_named_stage_or_not(tmp_p
     run = drag_ray.open_run(tmp_path)
     frame = run.read_trajectories()
     assert frame["id"].to_list() == ["q1/default/1", "q1/default/9"]
-    ranks = frame.explode("turns").select(pl.col("turns").struct.field("evidence_rank"))["evidence_rank"]
-    assert ranks.to_list() == [1, 9]
+    ranks = frame.explode("turns").select(pl.col("turns").struct.field("ranking"))["ranking"]
+    assert ranks.struct.field("evidence_rank").to_list() == [1, 9]
     assert run.read_trajectories(scope="rounds/2").equals(frame)
     assert drag_ray.read_trajectories(tmp_path).equals(frame)
 
@@ -212,7 +212,7 @@ def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
 
     transcript = asyncio.run(ask_in_a_notebook())
     [turn] = transcript.trajectory.turns
-    assert (turn.query, turn.evidence_rank, transcript.outcome) == ("spar", 1, "found")
+    assert (turn.query, turn.ranking.evidence_rank, transcript.outcome) == ("spar", 1, "found")
     with Agent(options) as agent, pytest.raises(ConfigError, match="preset 'warm': expected one of greedy"):
         agent.roll_out("What bends?", preset="warm")  # type: ignore[arg-type]
 

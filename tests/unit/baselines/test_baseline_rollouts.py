@@ -85,13 +85,15 @@ def test_a_baseline_searches_once_and_is_scored_like_any_policy(name: str, proto
     assert trajectory.error == ""
     assert trajectory.id == f"{QUESTION.id}/greedy/0/{name}"
     uses_engine = BASELINES[name].uses_engine
-    assert (trajectory.model, trajectory.adapter) == ((f"{name}:tiny", "adapter") if uses_engine else (name, ""))
+    assert (trajectory.provenance.model, trajectory.provenance.adapter) == (
+        (f"{name}:tiny", "adapter") if uses_engine else (name, "")
+    )
     [turn] = trajectory.turns
     assert turn.action is ActionKind.SEARCH
     assert trajectory.stop_reason is StopReason.MAX_ITERATIONS
-    assert [hit.page_number for hit in turn.hits].index(2) + 1 == turn.evidence_rank
-    assert turn.rank_score == {1: 1.0, 2: 0.5}.get(turn.evidence_rank or 0, 0.0)
-    assert trajectory.index_fingerprint == searcher.record.fingerprint
+    assert [hit.page_number for hit in turn.ranking.hits].index(2) + 1 == turn.ranking.evidence_rank
+    assert turn.ranking.rank_score == {1: 1.0, 2: 0.5}.get(turn.ranking.evidence_rank or 0, 0.0)
+    assert trajectory.provenance.index_fingerprint == searcher.record.fingerprint
 
 
 @pytest.mark.parametrize(("name", "query"), [("question", QUESTION.question), ("question_keywords", "fast rotor turn")])
@@ -105,7 +107,7 @@ def test_rm3_records_the_weighted_terms_that_it_searched(searcher: Searcher) -> 
     weights = dict(part.split("^") for part in turn.query.split())
     assert sum(map(float, weights.values())) == pytest.approx(1, abs=1e-4)
     assert {"rotor", "blade", "limit"} <= set(weights)
-    assert [hit.page_number for hit in turn.hits] == [
+    assert [hit.page_number for hit in turn.ranking.hits] == [
         hit.page_number for hit in searcher.search_terms({term: float(weight) for term, weight in weights.items()}, 10)
     ]
 
@@ -113,9 +115,9 @@ def test_rm3_records_the_weighted_terms_that_it_searched(searcher: Searcher) -> 
 def test_dense_and_hybrid_ask_the_question_of_the_vectors(searcher: Searcher) -> None:
     words, dense, hybrid = (ask(name, searcher).turns[0] for name in ("question", "dense", "hybrid"))
     assert words.query == dense.query == hybrid.query == QUESTION.question
-    assert all(-1 <= hit.score <= 1 for hit in dense.hits)
-    assert len(dense.hits) == 5 > len(words.hits)
-    assert hybrid.hits == tuple(fuse_rankings([words.hits, dense.hits]))
+    assert all(-1 <= hit.score <= 1 for hit in dense.ranking.hits)
+    assert len(dense.ranking.hits) == 5 > len(words.ranking.hits)
+    assert hybrid.ranking.hits == tuple(fuse_rankings([words.ranking.hits, dense.ranking.hits]))
 
 
 @pytest.mark.parametrize("retrieval", ["bm25", "hybrid"])
@@ -143,7 +145,7 @@ def test_hyde_searches_the_passage_and_keeps_it_as_its_reasoning(searcher: Searc
     [turn] = ask("hyde", searcher, engine).turns
     assert turn.reasoning == "It turns at 340 revolutions, 340!"
     assert turn.query == "340^2 revolut^1 turn^1"
-    assert bytes(turn.completion_token_ids).decode() == "It turns at 340 revolutions, 340!"
+    assert bytes(turn.reply.completion_token_ids).decode() == "It turns at 340 revolutions, 340!"
     [request] = engine.requests
     assert (request.max_tokens, request.stop, len(request.messages)) == (77, (), 1)
 
@@ -184,7 +186,7 @@ def test_where_candidates_are_put_in_order_the_question_stands_for_the_order_tha
     rollouts = build_rollouts("question", BaselineOptions(agent, PREPARED), searcher)
     kept = asyncio.run(rollouts.run(RolloutTask(named, 0, "greedy", 0)))
     found = asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 0)))
-    assert [hit.page_number for hit in kept.turns[-1].hits] == [5, 3, 2, 1]
-    assert (len(kept.turns), kept.turns[-1].evidence_rank, kept.question_rank, kept.error) == (1, 3, 3, "")
-    assert [turn.hits for turn in found.turns] == [found.question_hits]
-    assert found.question_hits == tuple(searcher.search(QUESTION.question, agent.depth))
+    assert [hit.page_number for hit in kept.turns[-1].ranking.hits] == [5, 3, 2, 1]
+    assert (len(kept.turns), kept.turns[-1].ranking.evidence_rank, kept.question_search.rank, kept.error) == (1, 3, 3, "")
+    assert [turn.ranking.hits for turn in found.turns] == [found.question_search.hits]
+    assert found.question_search.hits == tuple(searcher.search(QUESTION.question, agent.depth))

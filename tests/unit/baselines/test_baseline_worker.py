@@ -55,6 +55,6 @@ def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> Non
     asyncio.run(run())
     rows = journal.read_trajectories(options.run_dir).to_pylist()
     assert {row["id"] for row in rows} == {task.id for task in plan}
-    assert {row["model"] for row in rows} == {"tiny", "hyde:tiny", "query2doc:tiny"}
+    assert {row["provenance"]["model"] for row in rows} == {"tiny", "hyde:tiny", "query2doc:tiny"}
     assert len(engine.requests) == len(plan) == 9
-    assert all(row["error"] == "" and row["turns"][0]["hits"] for row in rows)
+    assert all(row["error"] == "" and row["turns"][0]["ranking"]["hits"] for row in rows)

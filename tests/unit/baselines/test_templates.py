@@ -181,7 +181,7 @@ def test_a_question_is_searched_with_the_words_of_its_kind(templates: Templates,
     for asked, page_number in (("treated", 1), ("seen", 2)):
         question = ask("rabies", asked)
         trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7, baseline="templates")))
-        first = trajectory.turns[0].hits[0]
+        first = trajectory.turns[0].ranking.hits[0]
         assert (first.file, first.page_number) == ("rabies.pdf", page_number)
         assert searcher.search(question.question, 1)[0].page_number == 2  # whatever is asked
 
@@ -202,5 +202,5 @@ def test_without_templates_the_question_is_searched_as_it_stands(index_dir: Path
     searcher, question = Searcher(index_dir), ask("rabies", "treated")
     rollouts = build_rollouts("templates", BaselineOptions(AgentConfig(top_k=2), {"templates": Templates()}), searcher)
     trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7, baseline="templates")))
-    found = [hit.page_number for hit in trajectory.turns[0].hits]
+    found = [hit.page_number for hit in trajectory.turns[0].ranking.hits]
     assert found == [hit.page_number for hit in searcher.search(question.question, 10)]

@@ -152,7 +152,7 @@ def test_tables_of_another_version_or_type_are_refused_by_name(tmp_path: Path) -
     table = schemas.to_table([Page("a.pdf", 1, 1, "text")], schemas.PAGES)
     path = tmp_path / "pages.parquet"
     artifacts.write_parquet(path, table)
-    assert schemas.to_page(schemas.read_table(path, schemas.PAGES).to_pylist()[0]) == Page("a.pdf", 1, 1, "text")
+    assert schemas.from_row(Page, schemas.read_table(path, schemas.PAGES).to_pylist()[0]) == Page("a.pdf", 1, 1, "text")
     artifacts.write_parquet(path, table.set_column(1, "page_number", pa.array(["one"])))
     with pytest.raises(DataError, match=r"pages\.parquet: column 'page_number' of this pages table is string, expected int32"):
         schemas.read_table(path, schemas.PAGES)

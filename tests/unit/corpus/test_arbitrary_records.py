@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from drag_ray.corpus.split import assign_splits
 from drag_ray.errors import DataError
 from drag_ray.process.interchange.drag import read_trajectories
 from drag_ray.storage import artifacts
-from drag_ray.types import Question, Trajectory
+from drag_ray.types import Page, Question, Trajectory
 
 pytestmark = pytest.mark.seconds
 
@@ -65,7 +66,7 @@ def read_asked(path: Path) -> tuple[list[Question], list[Problem]]:
 @pytest.mark.parametrize(
     ("record", "read", "schema", "to_record"),
     [
-        (PAGE, read_pages, schemas.PAGES, schemas.to_page),
+        (PAGE, read_pages, schemas.PAGES, partial(schemas.from_row, Page)),
         (QUESTION, read_asked, schemas.QUESTIONS, schemas.to_question),
         (TRAJECTORY, read_imported, schemas.TRAJECTORIES, schemas.to_trajectory),
     ],

@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 from evaluation_cases import build_comparison, build_questions, build_rollouts, build_searching
+from factories import change
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import compare
@@ -101,8 +102,7 @@ def test_hits_beyond_the_depth_are_not_reported():
 def test_measures_of_a_model_do_not_apply_to_a_policy_without_one():
     rollouts = build_rollouts({"base": [1, 2], "tuned": [1, 1]})
     silent = [
-        dataclasses.replace(t, turns=tuple(dataclasses.replace(turn, num_completion_tokens=0) for turn in t.turns))
-        for t in rollouts["base"]
+        dataclasses.replace(t, turns=tuple(change(turn, num_completion_tokens=0) for turn in t.turns)) for t in rollouts["base"]
     ]
     questions = build_questions(2)
     comparison = compare(compute_results({**rollouts, "raw": silent}, questions), "base", "tuned", num_resamples=50)

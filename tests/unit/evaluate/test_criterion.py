@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 from evaluation_cases import CONTEXT, build_answering, build_comparison, build_questions, build_rollouts
+from factories import change
 
 from drag_ray.agent.tasks import TASKS
 from drag_ray.errors import DataError
@@ -52,7 +53,7 @@ def test_a_gain_of_answers_that_chance_can_make_is_none_however_much_more_is_fou
     rollouts = build_rollouts({"base": [None] * 20, "tuned": [1] * 20})
     answers = {"base": [WRONG] * 20, "tuned": [RIGHT] + [WRONG] * 19}
     for policy, given in answers.items():
-        rollouts[policy] = [replace(r, final_answer=a, task="answer") for r, a in zip(rollouts[policy], given, strict=True)]
+        rollouts[policy] = [change(r, final_answer=a, task="answer") for r, a in zip(rollouts[policy], given, strict=True)]
     [sentence] = write_verdict(compare(compute_results(rollouts, questions), "base", num_resamples=500))
     assert sentence.startswith("Cannot tell whether tuned answers better than base: 1 more right answer over 20 test questions")
 
@@ -60,8 +61,8 @@ def test_a_gain_of_answers_that_chance_can_make_is_none_however_much_more_is_fou
 def test_what_does_not_answer_has_no_answers_rather_than_wrong_ones() -> None:
     questions = build_questions(20)
     rollouts = build_rollouts({"query2doc": [1] * 20, "base": [1] * 20, "tuned": [1] * 20})
-    rollouts["query2doc"] = [replace(rollout, final_answer="") for rollout in rollouts["query2doc"]]  # that of find_page
-    rollouts["base"] = [replace(rollout, final_answer="", task="answer") for rollout in rollouts["base"]]
+    rollouts["query2doc"] = [change(rollout, final_answer="") for rollout in rollouts["query2doc"]]  # that of find_page
+    rollouts["base"] = [change(rollout, final_answer="", task="answer") for rollout in rollouts["base"]]
     rollouts["tuned"] = [replace(rollout, task="answer") for rollout in rollouts["tuned"]]
     comparison = compare(compute_results(rollouts, questions), "base", num_resamples=500)
     [against_base] = write_verdict(comparison)
@@ -96,7 +97,7 @@ def test_parts_of_the_questions_have_the_answers_of_their_own() -> None:
     rollouts = build_rollouts({"base": [1] * 4, "tuned": [None] * 4})
     for policy, given in {"base": [WRONG] * 4, "tuned": [RIGHT, WRONG, RIGHT, RIGHT]}.items():
         rollouts[policy] = [
-            replace(r, category=q.category, final_answer=a, task="answer")
+            change(r, category=q.category, final_answer=a, task="answer")
             for r, q, a in zip(rollouts[policy], questions, given, strict=True)
         ]
     results = compute_results(rollouts, questions)

@@ -5,12 +5,13 @@ import pytest
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.history import RoundEvaluation, RoundResult, build_page, choose_best, compare_rounds, format_history
-from drag_ray.evaluate.question_result import Hops, QuestionResult
+from drag_ray.evaluate.question_result import AnswerScore, Hops, QuestionResult, SearchScore
 
 
 def build_result(question_id: str, rank: int | None) -> QuestionResult:
+    searches = SearchScore(first_search_rank=rank)
     return QuestionResult(
-        question_id, file="", group="", category="", hops=Hops.SINGLE, num_evidence=1, top_k=3, depth=5, first_search_rank=rank
+        question_id, file="", group="", category="", hops=Hops.SINGLE, num_evidence=1, top_k=3, depth=5, searches=searches
     )
 
 
@@ -74,7 +75,7 @@ def test_rounds_of_a_task_that_answers_are_chosen_by_their_answers() -> None:
     for number, rank, anls in ((1, 1, 0.25), (2, 3, 0.75)):
         found, scores = build_evaluation(number, [rank]), {"tuned": anls, "base": 0.5, "question": 0.0}
         answered = {
-            policy: [replace(row, anls=scores[policy], task=tasks[policy]) for row in rows]
+            policy: [replace(row, answer=AnswerScore(scores[policy]), task=tasks[policy]) for row in rows]
             for policy, rows in found.results.items()
         }
         evaluations.append(replace(found, results=answered))

@@ -98,8 +98,8 @@ def test_verdicts_become_a_measure_without_what_was_not_judged(tmp_path: Path) -
     with serve_chat(answer) as served:
         judgements = judge_answers(rollouts, build_judge(served), tmp_path)
     results = apply_judgements(compute_results(rollouts, QUESTIONS), rollouts, judgements)
-    assert [row.semantic for row in results["base"]] == [1, 1, 0, 0]
-    assert [row.semantic for row in results["tuned"]] == [1, 1, 0.5, None]
+    assert [row.answer.semantic for row in results["base"]] == [1, 1, 0, 0]
+    assert [row.answer.semantic for row in results["tuned"]] == [1, 1, 0.5, None]
     comparison = compare(results, "base", num_resamples=100)
     metrics = comparison.row("semantic_accuracy").metrics
     assert [(metric.value, metric.n) for metric in metrics.values()] == [(0.5, 4), (pytest.approx(2.5 / 3), 3)]
@@ -115,7 +115,7 @@ def test_the_results_of_a_stage_come_with_who_judged_them_and_at_which_cost(tmp_
         judge_answers({"base": rollouts["base"]}, judge, earlier)
         judged = judge_results(results, rollouts, judge, stage_dir, max_failure_rate=0)
         assert len(served.asked) == 4  # the two of base were known
-    assert [row.semantic for row in judged.results["tuned"]] == [1, 1, 0.5, None]
+    assert [row.answer.semantic for row in judged.results["tuned"]] == [1, 1, 0.5, None]
     assert (judged.counts, judged.cost) == ({"judged": 4, "unjudged": 1}, pytest.approx(2 * 0.2))
     assert "judged by judge" in judged.description
 

@@ -35,14 +35,14 @@ def expand(question: Question, addition: str | None, weight: float = 1.0, **fiel
 
 
 def rank_of(trajectory: Trajectory) -> int | None:
-    return trajectory.turns[0].evidence_rank
+    return trajectory.turns[0].ranking.evidence_rank
 
 
 def test_the_search_is_made_anew_with_the_weight_and_all_else_stays(index: Searcher) -> None:
     rollout = expand(ask("q", 3), "boom")
     light, heavy = (weigh_question(rollout, weight, index) for weight in (LIGHT, HEAVY))
-    assert light.turns[0].hits == tuple(index.search_expanded("rotor", "boom", LIGHT, rollout.depth))
-    assert (rank_of(light), light.turns[0].rank_score > 0, light.question_weight) == (1, True, LIGHT)
+    assert light.turns[0].ranking.hits == tuple(index.search_expanded("rotor", "boom", LIGHT, rollout.depth))
+    assert (rank_of(light), light.turns[0].ranking.rank_score > 0, light.question_search.weight) == (1, True, LIGHT)
     assert rank_of(heavy) == 3
     assert light.turns[0].query == "boom"
     assert light.messages == rollout.messages
@@ -51,8 +51,8 @@ def test_the_search_is_made_anew_with_the_weight_and_all_else_stays(index: Searc
 def test_the_search_made_anew_is_of_the_words_that_were_searched(index: Searcher) -> None:
     question = build_question(id="q", question="What is over a rotor?", evidence=(Evidence("a.pdf", 3),))
     again = weigh_question(expand(question, "boom", question_words="key"), LIGHT, index)
-    assert again.turns[0].hits == tuple(index.search_expanded("rotor", "boom", LIGHT, again.depth))
-    assert again.turns[0].hits != tuple(index.search_expanded(question.question, "boom", LIGHT, again.depth))
+    assert again.turns[0].ranking.hits == tuple(index.search_expanded("rotor", "boom", LIGHT, again.depth))
+    assert again.turns[0].ranking.hits != tuple(index.search_expanded(question.question, "boom", LIGHT, again.depth))
 
 
 def test_each_policy_gets_the_weight_that_finds_most_of_its_validation_questions(index: Searcher) -> None:
@@ -70,7 +70,7 @@ def test_each_policy_gets_the_weight_that_finds_most_of_its_validation_questions
     assert found["writes_well"].mrr == pytest.approx({LIGHT: (1 + 1 + 1 / 4) / 3, HEAVY: (1 / 3 + 1 / 3 + 1 / 2) / 3})
     assert found["writes_well"].num_questions == 3
     assert [trajectory.question_id for trajectory in kept["writes_well"]] == ["t"]
-    assert kept["writes_well"][0].question_weight == LIGHT
+    assert kept["writes_well"][0].question_search.weight == LIGHT
     assert kept["rewrites"] == rollouts["rewrites"][:1]
     assert kept["writes_nothing"] == rollouts["writes_nothing"][:1]
 

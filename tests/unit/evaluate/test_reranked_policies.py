@@ -51,10 +51,10 @@ def test_what_a_policy_finds_is_ordered_for_the_question_and_each_page_is_read_o
     added = put_pages_in_order(rollouts, ["base", "tuned"], Rerank(RerankedConfig(model="m")), searcher.index_dir, read_by_length)
     assert list(added) == ["base+rerank", "tuned+rerank"]
     [expanded], [whole] = added["base+rerank"], added["tuned+rerank"]
-    assert [hit.page_number for hit in expanded.turns[0].hits] == [5, 2, 1, 4]
-    assert [hit.rank for hit in expanded.turns[0].hits] == [1, 2, 3, 4]
-    assert (expanded.turns[0].evidence_rank, expanded.turns[0].rank_score) == (1, 1.0)
-    assert [hit.page_number for hit in whole.turns[0].hits] == [5]  # what it writes finds no other page
+    assert [hit.page_number for hit in expanded.turns[0].ranking.hits] == [5, 2, 1, 4]
+    assert [hit.rank for hit in expanded.turns[0].ranking.hits] == [1, 2, 3, 4]
+    assert (expanded.turns[0].ranking.evidence_rank, expanded.turns[0].ranking.rank_score) == (1, 1.0)
+    assert [hit.page_number for hit in whole.turns[0].ranking.hits] == [5]  # what it writes finds no other page
     [(question, pages)] = READ
     assert question == "rotor speed"
     assert sorted(page.page_number for page in pages) == [1, 2, 4, 5]
@@ -66,14 +66,14 @@ def test_no_more_pages_are_read_than_it_is_told_and_no_fewer_than_are_kept(searc
         {"base": [rollout]}, ["base"], Rerank(RerankedConfig(depth=1)), searcher.index_dir, read_by_length
     )["base+rerank"]
     assert [len(pages) for _, pages in READ] == [3]
-    assert len(again.turns[0].hits) == 3
+    assert len(again.turns[0].ranking.hits) == 3
 
 
 def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_in_its_order(searcher: Searcher) -> None:
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
     [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, read_by_length)["base+rerank"]
-    assert [hit.page_number for hit in again.question_hits] == [5, 2, 1, 4]
-    assert compute_result(again).first_search_rank == 1
+    assert [hit.page_number for hit in again.question_search.hits] == [5, 2, 1, 4]
+    assert compute_result(again).searches.first_search_rank == 1
 
 
 def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searcher: Searcher) -> None:
@@ -82,7 +82,7 @@ def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searc
     rollouts = {"question": [asked], "rerank": [asked], "base": [rollout]}
     added = put_pages_in_order(rollouts, ["base"], Rerank(RerankedConfig(model="m")), searcher.index_dir, read_by_length)
     assert sorted(added) == ["base+rerank", "rerank"]
-    assert [hit.page_number for hit in added["rerank"][0].turns[0].hits] == [5, 2, 1, 4]
+    assert [hit.page_number for hit in added["rerank"][0].turns[0].ranking.hits] == [5, 2, 1, 4]
     assert len(READ) == 1  # with its pages and those of the policy
 
 
@@ -92,4 +92,4 @@ def test_what_finds_nothing_is_not_read(searcher: Searcher) -> None:
     [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, read_by_length)["base+rerank"]
     [read] = READ
     assert read == (QUESTION.question, [])
-    assert again.turns[0].hits == ()
+    assert again.turns[0].ranking.hits == ()

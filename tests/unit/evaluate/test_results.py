@@ -19,7 +19,7 @@ from factories import (
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.question_result import NO_TRAJECTORY, ToolUse, to_result
+from drag_ray.evaluate.question_result import NO_TRAJECTORY, ToolUse, to_line, to_result
 from drag_ray.evaluate.results import build_page_sequence, compute_result, compute_results, find_question_ranks
 from drag_ray.types import Evidence, Hit, StopReason
 
@@ -27,21 +27,21 @@ from drag_ray.types import Evidence, Hit, StopReason
 def test_values_of_a_rollout_that_succeeds_late():
     turns = (build_turn(), build_search(evidence_rank=8), build_search(evidence_rank=2), build_answer("340 rpm"))
     result = compute_result(build_trajectory(*turns))
-    assert (result.num_iterations, result.num_searches, result.num_format_errors) == (4, 2, 1)
-    assert (result.iterations_to_success, result.first_search_rank, result.best_rank) == (3, 8, 2)
+    assert (result.usage.num_iterations, result.searches.num_searches, result.num_format_errors) == (4, 2, 1)
+    assert (result.searches.iterations_to_success, result.searches.first_search_rank, result.searches.best_rank) == (3, 8, 2)
     assert (result.is_found, result.is_first_hit, result.is_hit_at(5), result.is_hit_at(10)) == (True, False, False, True)
     assert result.reciprocal_rank == 1 / 8
-    assert result.num_completion_tokens == 8
-    assert result.anls == 1.0
+    assert result.usage.num_completion_tokens == 8
+    assert result.answer.anls == 1.0
 
 
 def test_calls_are_summed_by_tool_and_measured_where_a_policy_calls_one():
     calls = (build_call(), build_call("read_page", tool_s=2.0), build_call(tool_error="no file"))
     cited = build_answer(citations=(EVIDENCE, Evidence("b.pdf", 2)))
     result = compute_result(build_trajectory(*calls, build_search(evidence_rank=1), cited))
-    assert result.tool_uses == (ToolUse("grep", 2, 1, 0.5), ToolUse("read_page", 1, 0, 2.0))
-    assert result.page_citation.f1 == pytest.approx(2 / 3)
-    assert to_result(json.loads(json.dumps(dataclasses.asdict(result)))) == result  # as it is written and read
+    assert result.usage.tool_uses == (ToolUse("grep", 2, 1, 0.5), ToolUse("read_page", 1, 0, 2.0))
+    assert result.answer.page_citation.f1 == pytest.approx(2 / 3)
+    assert to_result(json.loads(json.dumps(to_line(result)))) == result  # as it is written and read
     plain = compute_result(build_trajectory(build_search(evidence_rank=1), build_answer()))
     by_name = {measure.name: measure for measure in build_measures({"tuned": [result], "base": [plain]})}
     grep = [by_name[f"{name}_of_grep"] for name in ("calls", "failed_calls", "seconds")]
@@ -52,35 +52,44 @@ def test_calls_are_summed_by_tool_and_measured_where_a_policy_calls_one():
 
 def test_evidence_beyond_top_k_is_no_success():
     result = compute_result(build_trajectory(build_search(evidence_rank=4), top_k=3))
-    assert (result.is_found, result.best_rank, result.iterations_to_success) == (False, 4, None)
+    assert (result.is_found, result.searches.best_rank, result.searches.iterations_to_success) == (False, 4, None)
 
 
 def test_a_failed_rollout_has_found_nothing_whatever_it_did_before():
     turns = (build_search(evidence_rank=1), build_answer(citations=(EVIDENCE,)))
     result = compute_result(build_trajectory(*turns, error="engine stopped", stop_reason=StopReason.ERROR))
-    assert (result.is_found, result.first_search_rank, result.best_rank, result.reciprocal_rank) == (False, None, None, 0.0)
-    assert (result.anls, result.page_citation.f1, result.error) == (0.0, 0.0, "engine stopped")
+    assert (result.is_found, result.searches.first_search_rank, result.searches.best_rank, result.reciprocal_rank) == (
+        False,
+        None,
+        None,
+        0.0,
+    )
+    assert (result.answer.anls, result.answer.page_citation.f1, result.error) == (0.0, 0.0, "engine stopped")
 
 
 def test_a_rollout_without_search_has_found_nothing():
     result = compute_result(build_trajectory(build_answer()))
-    assert (result.is_found, result.is_first_hit, result.num_searches, result.reciprocal_rank) == (False, False, 0, 0.0)
+    assert (result.is_found, result.is_first_hit, result.searches.num_searches, result.reciprocal_rank) == (False, False, 0, 0.0)
 
 
 def test_a_failed_first_search_stays_the_first_search():
     turns = (build_search(error="syntax", hits=()), build_search(evidence_rank=1))
     result = compute_result(build_trajectory(*turns))
-    assert (result.first_search_rank, result.num_failed_searches, result.iterations_to_success) == (None, 1, 2)
+    assert (result.searches.first_search_rank, result.searches.num_failed_searches, result.searches.iterations_to_success) == (
+        None,
+        1,
+        2,
+    )
 
 
 def test_pages_are_counted_over_all_searches():
     again = tuple(dataclasses.replace(hit, page_number=hit.page_number + 1) for hit in build_hits(None))
     turns = (build_turn(), build_search(evidence_rank=8), build_search(evidence_rank=None, hits=again), build_answer())
     result = compute_result(build_trajectory(*turns))
-    assert result.shown_by_turn == (0, 3, 4, 4)
+    assert result.searches.shown_by_turn == (0, 3, 4, 4)
     assert [result.count_shown(turn) for turn in (0, 1, 2, 3, 9)] == [4, 0, 3, 4, 4]
     assert [result.count_compared(turn) for turn in (0, 1, 2, 3, 9)] == [4, 3, 3, 4, 4]
-    assert result.sequence_rank == 8  # the second search showed page 4 before its turn; 5, 6 and 7 are between
+    assert result.searches.sequence_rank == 8  # the second search showed page 4 before its turn; 5, 6 and 7 are between
     assert (result.is_met_within(7), result.is_met_within(8)) == (False, True)
 
 
@@ -88,12 +97,12 @@ def test_no_more_pages_are_compared_than_rankings_hold():
     rankings = [tuple(dataclasses.replace(hit, file=f"{number}.pdf") for hit in build_hits(None)) for number in range(5)]
     searches = [build_search(hits=hits) for hits in rankings]
     result = compute_result(build_trajectory(*searches, build_search(evidence_rank=1)))
-    assert (result.count_shown(), result.count_compared(), result.sequence_rank, result.is_found) == (18, 10, None, True)
+    assert (result.count_shown(), result.count_compared(), result.searches.sequence_rank, result.is_found) == (18, 10, None, True)
 
 
 def test_a_failed_rollout_shows_nothing():
     result = compute_result(build_trajectory(build_search(evidence_rank=1), error="engine stopped", stop_reason=StopReason.ERROR))
-    assert (result.count_shown(), result.count_compared(), result.sequence_rank) == (0, 3, None)
+    assert (result.count_shown(), result.count_compared(), result.searches.sequence_rank) == (0, 3, None)
 
 
 def test_a_cited_file_may_have_a_name_that_looks_the_same():
@@ -101,7 +110,7 @@ def test_a_cited_file_may_have_a_name_that_looks_the_same():
     question = build_question(evidence=(evidence,))
     cited = (Evidence("./Übersicht.pdf", 3),)
     result = compute_result(build_trajectory(build_search(), build_answer(citations=cited), question=question))
-    assert (result.page_citation.f1, result.document_citation.f1) == (1.0, 1.0)
+    assert (result.answer.page_citation.f1, result.answer.document_citation.f1) == (1.0, 1.0)
 
 
 def test_citations_count_pages_and_documents_apart():
@@ -109,11 +118,11 @@ def test_citations_count_pages_and_documents_apart():
     cited = (Evidence("a.pdf", 9), Evidence("b.pdf", 2))
     question = build_question(evidence=evidence)
     result = compute_result(build_trajectory(build_search(), build_answer(citations=cited), question=question))
-    assert (result.page_citation.f1, result.document_citation.f1) == (0.5, 1.0)
+    assert (result.answer.page_citation.f1, result.answer.document_citation.f1) == (0.5, 1.0)
 
 
 def test_anls_does_not_apply_without_gold_answers():
-    assert compute_result(build_trajectory(build_answer(), question=build_question(answers=()))).anls is None
+    assert compute_result(build_trajectory(build_answer(), question=build_question(answers=()))).answer.anls is None
 
 
 def test_ranks_agree_with_ir_measures_on_random_rankings():
@@ -125,7 +134,7 @@ def test_ranks_agree_with_ir_measures_on_random_rankings():
         search = build_search(evidence_rank=rank)
         results.append(compute_result(build_trajectory(search, question=question)))
         qrels.append(ir_measures.Qrel(question.id, f"{EVIDENCE.file}:{EVIDENCE.page_number}", 1))
-        run += [ir_measures.ScoredDoc(question.id, f"{hit.file}:{hit.page_number}", hit.score) for hit in search.hits]
+        run += [ir_measures.ScoredDoc(question.id, f"{hit.file}:{hit.page_number}", hit.score) for hit in search.ranking.hits]
     measures = [ir_measures.RR, *(ir_measures.Success @ k for k in (1, 3, 5, 10))]
     expected = ir_measures.calc_aggregate(measures, qrels, run)
     assert sum(r.reciprocal_rank for r in results) / 200 == pytest.approx(expected[ir_measures.RR])
@@ -164,8 +173,13 @@ def test_measures_of_recall_are_there_where_questions_have_several_evidence_page
 
 
 def test_empty_repeated_partial_and_unreadable_replies_are_counted():
-    partial = dataclasses.replace(build_search("Rotor  speed"), partial_search=True)
-    turns = (partial, build_turn(), build_search("rotor speed"), build_search(" "), build_answer())
+    turns = (
+        build_search("Rotor  speed", partial_search=True),
+        build_turn(),
+        build_search("rotor speed"),
+        build_search(" "),
+        build_answer(),
+    )
     result = compute_result(build_trajectory(*turns))
     rates = {m.name: m.compute(result) for m in build_measures({"base": [result]})}
     names = ("empty_queries", "repeated_queries", "partial_searches", "unreadable_replies")
@@ -225,13 +239,18 @@ def test_what_the_question_finds_is_known_from_any_policy_that_searched_it():
 def test_of_a_list_that_was_ordered_window_by_window_the_last_order_counts() -> None:
     ordered = build_trajectory(build_search("[1, 2]", 5), build_search("[2, 1]", 2), **asked_at(7), task="rerank")
     result = compute_result(ordered)
-    assert (result.first_search_rank, result.best_rank, result.sequence_rank, result.question_rank) == (2, 2, 2, 7)
-    assert (result.iterations_to_success, result.num_searches, result.evidence_ranks) == (2, 2, (2,))
+    assert (
+        result.searches.first_search_rank,
+        result.searches.best_rank,
+        result.searches.sequence_rank,
+        result.question_rank,
+    ) == (2, 2, 2, 7)
+    assert (result.searches.iterations_to_success, result.searches.num_searches, result.searches.evidence_ranks) == (2, 2, (2,))
 
 
 def test_a_list_whose_order_nobody_could_read_stays_as_it_was() -> None:
     result = compute_result(build_trajectory(build_turn(), **asked_at(3), task="rerank"))
-    assert (result.falls_back, result.first_search_rank, result.is_first_hit) == (True, 3, True)
+    assert (result.searches.falls_back, result.searches.first_search_rank, result.is_first_hit) == (True, 3, True)
 
 
 def build_ranking(*numbers):

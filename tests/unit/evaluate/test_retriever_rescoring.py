@@ -42,19 +42,19 @@ def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Sea
     assert list(added) == ["base+hybrid", "tuned+hybrid"]
     index = hybrid.open_searcher(searcher)
     [expanded], [whole] = added["base+hybrid"], added["tuned+hybrid"]
-    assert expanded.turns[0].hits == tuple(index.search_expanded("rotor speed", "spar^2 oil", 2.0, rollout.depth))
-    assert whole.turns[0].hits == tuple(index.search("spar^2 oil", rollout.depth))
-    assert expanded.turns[0].hits != whole.turns[0].hits != ()
-    assert expanded.turns[0].evidence_rank == compute_evidence_rank(expanded.turns[0].hits, QUESTION.evidence)
-    assert expanded.turns[0].num_completion_tokens == turn.num_completion_tokens
+    assert expanded.turns[0].ranking.hits == tuple(index.search_expanded("rotor speed", "spar^2 oil", 2.0, rollout.depth))
+    assert whole.turns[0].ranking.hits == tuple(index.search("spar^2 oil", rollout.depth))
+    assert expanded.turns[0].ranking.hits != whole.turns[0].ranking.hits != ()
+    assert expanded.turns[0].ranking.evidence_rank == compute_evidence_rank(expanded.turns[0].ranking.hits, QUESTION.evidence)
+    assert expanded.turns[0].reply.num_completion_tokens == turn.reply.num_completion_tokens
 
 
 def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_by_both(searcher: Searcher, hybrid: Hybrid) -> None:
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
     [again] = search_by_both({"base": [rollout]}, ["base"], [], hybrid, searcher.index_dir)["base+hybrid"]
     hits = tuple(hybrid.open_searcher(searcher).search("rotor speed", rollout.depth))
-    assert again.question_hits == hits
-    assert compute_result(again).first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
+    assert again.question_search.hits == hits
+    assert compute_result(again).searches.first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
 
 
 def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(
@@ -78,8 +78,8 @@ def test_what_a_baseline_with_weighted_terms_searches_for_is_fused_with_the_vect
     by_vectors = hybrid.open_dense(searcher, []).search("rotor speed", 100)
     expected = tuple(fuse_rankings([by_words, by_vectors])[: rollout.depth])
     again, left = added["rm3+hybrid"]
-    assert again.turns[0].hits == expected
-    assert again.turns[0].evidence_rank == compute_evidence_rank(expected, QUESTION.evidence) is not None
+    assert again.turns[0].ranking.hits == expected
+    assert again.turns[0].ranking.evidence_rank == compute_evidence_rank(expected, QUESTION.evidence) is not None
     assert left == failed
 
 

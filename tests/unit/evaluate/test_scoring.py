@@ -1,10 +1,9 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evaluation_cases import build_questions, build_search_for
-from factories import asked_at, build_hits, build_question, build_search, build_trajectory
+from factories import asked_at, build_hits, build_question, build_search, build_trajectory, change
 from finished_cases import write_evaluation
 
 from drag_ray import schemas
@@ -82,7 +81,7 @@ def test_what_is_read_is_what_was_scored(tmp_path):
     outcome = read_outcome(write_evaluation(tmp_path / "evaluate", RANKS))
     assert [question.id for question in outcome.questions] == ["q0", "q1", "q2", "q3"]
     assert (outcome.baseline, outcome.subject, list(outcome.trajectories)) == ("base", "tuned", ["base", "tuned"])
-    assert [compute_result(rollout).first_search_rank for rollout in outcome.trajectories["tuned"]] == [4, 4, 2, 8]
+    assert [compute_result(rollout).searches.first_search_rank for rollout in outcome.trajectories["tuned"]] == [4, 4, 2, 8]
     assert outcome.context.analyzer == "en_stem"
 
 
@@ -109,8 +108,8 @@ def test_samples_of_a_collection_give_pass_at_k_and_baselines_stand_apart(tmp_pa
         for question, ranks in zip(questions, ([1, None], [5, 6]), strict=True)
         for index, rank in enumerate(ranks)
     ]
-    proposed = replace(rollouts[0], id="q0/default/0/rm3", baseline="rm3")
-    hinted = replace(rollouts[2], id="q1/default/0/hinted", hinted=True)
+    proposed = change(rollouts[0], id="q0/default/0/rm3", baseline="rm3")
+    hinted = change(rollouts[2], id="q1/default/0/hinted", hinted=True)
     write_collection(tmp_path, [*rollouts, proposed, hinted])
     scored = score_collection(tmp_path, Terms(top_k=5), num_resamples=200)
     parts = scored.parts

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from factories import build_answer, build_page, build_question, build_search, build_trajectory, write_trajectories
+from factories import build_answer, build_page, build_question, build_search, build_trajectory, change, write_trajectories
 from small_index import write_index
 
 from drag_ray import schemas
@@ -99,7 +99,7 @@ def test_images_are_hidden_as_they_were_in_the_collection(tmp_path: Path) -> Non
     messages = json.loads(trajectory.messages)
     for place in (3, 5):
         messages[place]["content"] = [{"type": "image", "image": f"{place}.jpg"}]
-    turns = (*trajectory.turns[:-1], replace(trajectory.turns[-1], hidden_images=(0,)))
+    turns = (*trajectory.turns[:-1], change(trajectory.turns[-1], hidden_images=(0,)))
     record = replace(trajectory, turns=turns, messages=json.dumps(messages))
     run_both(tmp_path, [record], formats=("sft_trajectory",), validation_fraction=0)
     [row] = pq.read_table(tmp_path / "format" / "sft_trajectory" / "train.parquet").to_pylist()

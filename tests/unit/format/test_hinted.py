@@ -89,12 +89,12 @@ def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str,
 
 
 def test_the_script_is_what_this_file_is_about(trajectories: list[Trajectory]) -> None:
-    [hinted] = [trajectory for trajectory in trajectories if trajectory.hinted]
+    [hinted] = [trajectory for trajectory in trajectories if trajectory.provenance.hinted]
     assert [turn.action.value for turn in hinted.turns] == ["invalid", "search", "answer"]
-    assert hinted.turns[1].rank_score == 1.0
+    assert hinted.turns[1].ranking.rank_score == 1.0
     assert PASSAGE in hinted.messages  # in what the model wrote
-    assert all(turn.evidence_rank is None for trajectory in trajectories[:2] for turn in trajectory.turns)
-    assert all(trajectory.question_rank is None for trajectory in trajectories)
+    assert all(turn.ranking.evidence_rank is None for trajectory in trajectories[:2] for turn in trajectory.turns)
+    assert all(trajectory.question_search.rank is None for trajectory in trajectories)
 
 
 def test_no_word_of_a_hint_reaches_a_row_of_any_format(tmp_path: Path, trajectories: list[Trajectory]) -> None:

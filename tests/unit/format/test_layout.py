@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from factories import build_answer, build_search, build_trajectory, build_turn
+from factories import build_answer, build_search, build_trajectory, build_turn, change
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import leave_out_images, list_hidden_images
@@ -26,7 +26,7 @@ def show_images(*turns, image_searches: int = 0, **fields) -> Trajectory:
             message["content"] = [{"type": "text", "text": "Page "}, {"type": "image", "image": f"{place}.png"}]
     trajectory = build_trajectory(*turns, messages=json.dumps(messages), **fields)
     hidden = [list_hidden_images(messages[: turn.num_prompt_messages], 2, image_searches) for turn in trajectory.turns]
-    turns = tuple(replace(turn, hidden_images=places) for turn, places in zip(trajectory.turns, hidden, strict=True))
+    turns = tuple(change(turn, hidden_images=places) for turn, places in zip(trajectory.turns, hidden, strict=True))
     return replace(trajectory, turns=turns)
 
 
@@ -82,7 +82,7 @@ def test_training_reads_the_conversation_that_the_policy_was_asked_with(process,
     turns = [build_search("a"), build_search("b"), build_search("c", 1)]
     trajectory = show_images(*turns, image_searches=image_searches)
     (row,) = lay_out(process(trajectory), sft_trajectory, Layout(has_images=True))
-    asked = leave_out_images(json.loads(trajectory.messages)[:-1], trajectory.turns[-1].hidden_images)
+    asked = leave_out_images(json.loads(trajectory.messages)[:-1], trajectory.turns[-1].reply.hidden_images)
     assert read_conversation(row).messages[: len(asked)] == asked
 
 

@@ -21,8 +21,7 @@ SIDES = pl.DataFrame({"question_id": ["q1", "q2"], "side": ["train", "validation
 def change_message(trajectory: Trajectory, position: int, addition: str) -> Trajectory:
     messages = json.loads(trajectory.messages)
     messages[position]["content"] += addition
-    fields = {name: getattr(trajectory, name) for name in Trajectory.__dataclass_fields__}
-    return Trajectory(**{**fields, "messages": json.dumps(messages)})
+    return replace(trajectory, messages=json.dumps(messages))
 
 
 def screen(rows: pl.DataFrame, part: ScoredPart) -> int:

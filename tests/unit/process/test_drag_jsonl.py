@@ -15,7 +15,7 @@ from drag_ray.process.interchange.drag import read_trajectories, to_record
 from drag_ray.process.trajectories import check_files, read_records, select_trajectories
 from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import read_manifest
-from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
+from drag_ray.types import ActionKind, Answer, Evidence, StopReason, Trajectory
 
 # As the reference's collector writes it: rank of the first location only, pages in two spellings, a reply without a call.
 RECORD = {
@@ -80,10 +80,10 @@ def test_a_record_becomes_a_trajectory_with_a_conversation_of_this_agent(tmp_pat
     trajectory = read_one(RECORD)
     assert [turn.action for turn in trajectory.turns] == [ActionKind.SEARCH, ActionKind.ANSWER]
     # All evidence counts: the second location is at rank 2 of 3.
-    assert (trajectory.turns[0].evidence_rank, trajectory.turns[0].rank_score) == (2, pytest.approx(2 / 3))
+    assert (trajectory.turns[0].ranking.evidence_rank, trajectory.turns[0].ranking.rank_score) == (2, pytest.approx(2 / 3))
     assert trajectory.evidence == (Evidence("manual.pdf", 9), Evidence("other.pdf", 2))
-    assert (trajectory.final_answer, trajectory.citations) == ("340 rpm", (Evidence("other.pdf", 2),))
-    assert (trajectory.stop_reason, trajectory.preset, trajectory.split) == (StopReason.ANSWER, "high_temp", "train")
+    assert trajectory.final_answer == Answer("340 rpm", (Evidence("other.pdf", 2),))
+    assert (trajectory.stop_reason, trajectory.provenance.preset, trajectory.split) == (StopReason.ANSWER, "high_temp", "train")
     messages = json.loads(trajectory.messages)
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert messages[2]["content"] == "<think>Limits are in manuals.</think>\n<search>rotor rpm</search>"
@@ -160,7 +160,8 @@ def test_what_is_written_is_read_again_with_the_same_searches(read_one: Callable
     assert (record["gt_ever_found"], record["first_gt_iteration"], record["best_gt_rank"]) == (True, 2, 2)
     assert (record["total_iterations"], record["total_searches"], record["success"]) == (3, 2, True)
     again = read_one(json.loads(json.dumps(record)))
-    for name in ("step", "action", "query", "reasoning", "evidence_rank", "rank_score", "answer", "citations"):
+    assert [turn.ranking.evidence_rank for turn in again.turns] == [turn.ranking.evidence_rank for turn in original.turns]
+    for name in ("step", "action", "query", "reasoning", "answer"):
         assert [getattr(turn, name) for turn in again.turns] == [getattr(turn, name) for turn in original.turns]
     assert to_record(again) == {**record, "iterations": to_record(again)["iterations"]}
 
@@ -210,6 +211,6 @@ def test_the_form_that_the_tutorial_prints_is_read_too(tmp_path: Path) -> None:
     first, second = read_trajectories(path, AgentConfig(query_mode="rewrite"))
     assert isinstance(first, Trajectory)
     assert (first.question_id, first.evidence) == ("traj_q123", (Evidence("specs/ch47_manual.pdf", 42),))
-    assert (first.turns[0].evidence_rank, first.stop_reason) == (1, StopReason.MAX_ITERATIONS)
+    assert (first.turns[0].ranking.evidence_rank, first.stop_reason) == (1, StopReason.MAX_ITERATIONS)
     assert isinstance(second, Problem)
     assert "ground_truth.page" in second.reason

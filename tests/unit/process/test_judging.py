@@ -1,14 +1,22 @@
 """A judge in the process stage: whom it is asked about, what rewards become of its verdicts, and what of its failures."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
-from factories import build_answer, build_call, build_question, build_search, build_trajectory, build_turn, write_trajectories
+from factories import (
+    build_answer,
+    build_call,
+    build_question,
+    build_search,
+    build_trajectory,
+    build_turn,
+    change,
+    write_trajectories,
+)
 
 from drag_ray.agent.judge import CRITERIA
 from drag_ray.errors import BudgetError, TooManyFailuresError
@@ -58,7 +66,7 @@ def collected(tmp_path: Path) -> Path:
         build_answered(build_search("rotor"), build_answer("fast"), error="engine died"),
         build_answered(build_answer("slow"), question=build_question(id="q2", answers=("340 rpm",), split="test")),
     ]
-    records = [replace(record, id=f"r{number}", sample_index=number) for number, record in enumerate(records)]
+    records = [change(record, id=f"r{number}", sample_index=number) for number, record in enumerate(records)]
     source = tmp_path / "collect" / "trajectories"
     write_trajectories(source / "part-0.parquet", records[:4])
     write_trajectories(source / "part-1.parquet", records[4:])

@@ -115,10 +115,10 @@ def test_another_schema_version_and_a_column_of_another_type_are_named(tmp_path:
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "part-0.parquet")
     with pytest.raises(DataError, match=r"part-0\.parquet.*version 99"):
         check_files(tmp_path)
-    position = table.schema.get_field_index("sample_index")
-    wrong = table.set_column(position, "sample_index", pa.array(["zero"]))
+    position = table.schema.get_field_index("top_k")
+    wrong = table.set_column(position, "top_k", pa.array(["zero"]))
     pq.write_table(wrong, tmp_path / "part-0.parquet")
-    with pytest.raises(DataError, match=r"part-0\.parquet.*'sample_index'.*string.*int32"):
+    with pytest.raises(DataError, match=r"part-0\.parquet.*'top_k'.*string.*int32"):
         check_files(tmp_path)
 
 

@@ -77,10 +77,10 @@ def test_what_the_model_writes_and_its_question_are_searched_as_the_agent_says(
     else:
         found, asked = index.search("oil^2 spar", 5), index.search(QUESTION.question, 5)
     places = [[hit.file for hit in hits] for hits in (found, asked)]
-    assert [[hit.file for hit in hits] for hits in (trajectory.turns[0].hits, trajectory.question_hits)] == places
+    assert [[hit.file for hit in hits] for hits in (trajectory.turns[0].ranking.hits, trajectory.question_search.hits)] == places
     by_words = searcher.search_expanded(QUESTION.question, "", 2, 5) if agent.expands else searcher.search(QUESTION.question, 5)
     assert (places[1] == [hit.file for hit in by_words]) == (retrieval == "bm25")
-    assert trajectory.turns[0].evidence_rank == places[0].index("p4.pdf") + 1
+    assert trajectory.turns[0].ranking.evidence_rank == places[0].index("p4.pdf") + 1
 
 
 def test_an_index_without_vectors_is_refused_before_an_engine_starts(index_dir: Path, tmp_path: Path) -> None:

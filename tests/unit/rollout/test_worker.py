@@ -181,7 +181,7 @@ def test_a_hint_is_given_where_no_sample_found_the_page(options: WorkerOptions, 
     assert [request.messages[-1]["content"].endswith("Question: question 1?") for request in told] == [True]
     assert (summary["finished"], summary["hinted"], summary["skipped"], summary["turns"]) == (4, 1, 1, 4)
     kept = journal.read_trajectories(options.run_dir)
-    assert kept["hinted"].to_pylist() == [rollout_id.endswith("hinted") for rollout_id in ids]
+    assert [row["provenance"]["hinted"] for row in kept.to_pylist()] == [rollout_id.endswith("hinted") for rollout_id in ids]
     assert "This page answers" not in str(kept.to_pylist())
 
 

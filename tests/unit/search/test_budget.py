@@ -81,10 +81,10 @@ def test_a_bag_of_words_beyond_the_budget_keeps_its_rare_words(tmp_path: Path, w
 @pytest.mark.seconds
 def test_the_outcome_of_a_search_and_a_turn_say_that_it_was_cut(index_dir: Path) -> None:
     environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
-    assert asyncio.run(environment.search(HOSTILE, ())).is_partial
-    assert not asyncio.run(environment.search("zebra", ())).is_partial
+    assert asyncio.run(environment.search(HOSTILE, ())).ranking.is_partial
+    assert not asyncio.run(environment.search("zebra", ())).ranking.is_partial
     config, task = AgentConfig(query_mode="rewrite", max_iterations=1), RolloutTask(build_question(), 0, "default", 7)
     for query, is_cut in ((HOSTILE, True), ("zebra", False)):
         engine = ScriptedEngine(lambda _, query=query: f"<search>{query}</search>")
         [turn] = asyncio.run(Rollouts(config, Policy("model"), engine, environment, "index").run(task)).turns
-        assert (turn.query, turn.partial_search) == (query, is_cut)
+        assert (turn.query, turn.ranking.is_partial) == (query, is_cut)

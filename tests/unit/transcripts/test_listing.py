@@ -1,12 +1,11 @@
 """Lists of trajectories, and what the terminal shows of one."""
 
 import dataclasses
-from dataclasses import replace
 from math import log2
 from pathlib import Path
 
 import pytest
-from factories import build_answer, build_call, build_trajectory
+from factories import build_answer, build_call, build_trajectory, change
 from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, ORDERED, write
 
 from drag_ray import schemas
@@ -65,7 +64,7 @@ def test_whole_trajectories_come_in_the_order_of_their_listing_from_runs_stages_
 
 def test_an_evaluation_names_its_policies_and_of_a_list_the_last_order_counts(tmp_path: Path) -> None:
     for engine, policies in (("engine1", ("prompted", "base")), ("engine2", ("tuned",))):
-        trajectories = [replace(MISSED, policy=policy) for policy in policies]
+        trajectories = [change(MISSED, policy=policy) for policy in policies]
         write(tmp_path / "evaluate" / "rollouts" / engine / "trajectories" / "1.parquet", *trajectories)
     assert choose(read_listing(tmp_path / "evaluate"), Selection())["policy"].to_list() == ["base", "prompted", "tuned"]
     listing = read_listing(write(tmp_path / "some.parquet", ORDERED))
@@ -109,7 +108,7 @@ def test_a_transcript_tells_the_whole_rollout() -> None:
 
 
 def test_a_search_that_left_out_parts_says_so_and_an_order_of_candidates_is_shown_as_one() -> None:
-    turns = (dataclasses.replace(FOUND.turns[0], partial_search=True), *FOUND.turns[1:])
+    turns = (change(FOUND.turns[0], partial_search=True), *FOUND.turns[1:])
     text = "".join(PLAIN.format_transcript(build_transcript("tuned", dataclasses.replace(FOUND, turns=turns))))
     assert text.count("not shown, without the costly parts of the query (search.max_query_ms)") == 1
     lines = PLAIN.format_transcript(build_transcript("", ORDERED)).splitlines()
@@ -131,11 +130,11 @@ def test_calls_of_tools_are_shown_with_what_they_returned() -> None:
 
 
 def test_an_expanded_question_is_shown_with_what_was_added_and_what_it_finds_alone() -> None:
-    rollout = dataclasses.replace(FOUND, query_mode="expand", question_weight=2.0)
+    rollout = change(FOUND, query_mode="expand", question_weight=2.0)
     lines = PLAIN.format_transcript(build_transcript("", rollout)).splitlines()
     assert "the question alone: evidence at rank 7" in lines
     assert "   question^2 + rotor speed" in lines
-    nothing = dataclasses.replace(rollout, turns=(dataclasses.replace(FOUND.turns[0], query=""),), question_rank=None)
+    nothing = change(rollout, turns=(dataclasses.replace(FOUND.turns[0], query=""),), question_rank=None)
     lines = PLAIN.format_transcript(build_transcript("", nothing)).splitlines()
     assert "the question alone: no evidence among the first 10" in lines
     assert "   question^2 + nothing" in lines

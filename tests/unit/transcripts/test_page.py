@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import build_answer, build_call, build_trajectory
+from factories import build_answer, build_call, build_trajectory, change
 from PIL import Image
 from transcript_cases import FOUND, MISSED, SCRIPT, write
 
@@ -136,7 +136,7 @@ def test_without_an_index_there_are_no_pictures(run_dir: Path, tmp_path: Path) -
 
 
 def test_hinted_rollouts_are_no_success_of_the_policy(run_dir: Path) -> None:
-    write(run_dir / "collect" / "trajectories" / "4.parquet", dataclasses.replace(MISSED, id="q2/default/0/hinted", hinted=True))
+    write(run_dir / "collect" / "trajectories" / "4.parquet", change(MISSED, id="q2/default/0/hinted", hinted=True))
     figures = {label: (value, remark) for value, label, remark in page_module.list_figures(read_listing(run_dir))}
     assert figures["trajectories"] == ("4", "3 questions, 1 hinted apart")
     assert figures["found"] == ("50%", "2 trajectories")
