@@ -18,7 +18,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.dpo import DPO
-from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.methods.reward import RewardModelling
 
 pytestmark = pytest.mark.seconds
@@ -73,7 +73,7 @@ def list_pairs() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("batch_size", "accumulation"), CUTS)
 @pytest.mark.parametrize("method", [DPO(), RewardModelling()], ids=["dpo", "reward"])
 def test_every_pair_counts_alike_in_a_step_that_ends_with_a_short_batch(
-    method: Method, model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], batch_size: int, accumulation: int
+    method: AdapterMethod, model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], batch_size: int, accumulation: int
 ) -> None:
     torch.manual_seed(1)
     base: Any = copy.deepcopy(model)
@@ -99,7 +99,7 @@ def test_every_pair_counts_alike_in_a_step_that_ends_with_a_short_batch(
     check_step(trainer, start, torch.stack(losses).mean())
 
 
-def compute_pair_loss(method: Method, model: Any, pair: dict[str, Any]) -> torch.Tensor:
+def compute_pair_loss(method: AdapterMethod, model: Any, pair: dict[str, Any]) -> torch.Tensor:
     """Of one pair; the policy of DPO is its own reference still."""
 
     def score(side: dict[str, list[int]]) -> torch.Tensor:

@@ -10,7 +10,7 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator, choose_temperature
-from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
@@ -192,7 +192,9 @@ def digest_prompt(tokenizer: Any, *messages: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("method", [SFT(), RewardModelling(), DPO()], ids=lambda method: type(method).__name__)
-def test_a_prompt_that_the_engine_had_otherwise_is_refused_unless_it_is_not_compared(tokenizer: Any, method: Method) -> None:
+def test_a_prompt_that_the_engine_had_otherwise_is_refused_unless_it_is_not_compared(
+    tokenizer: Any, method: AdapterMethod
+) -> None:
     reply, other = CONVERSATION[2:3], [say("assistant", "<search>oars</search>")]
     rows = [
         {"completion": reply, "score": 1.0, "chosen": reply, "rejected": other},

@@ -16,7 +16,7 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.methods.grpo import GRPO
-from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 from drag_ray.finetune.trainers.collator import RowCollator
@@ -71,7 +71,11 @@ def build_row(*keys: str) -> dict[str, Any]:
 
 
 def tokenize(
-    rows: list[dict[str, Any]], processor: Any, images: TrainingImages | None, method: Method | None = None, limit: int = 2048
+    rows: list[dict[str, Any]],
+    processor: Any,
+    images: TrainingImages | None,
+    method: AdapterMethod | None = None,
+    limit: int = 2048,
 ) -> TokenizedRows:
     """Rows as supervised training, or another method, takes them."""
     return (method or SFT()).tokenize(rows, RowTokenizer(processor.tokenizer, limit, images))
