@@ -11,37 +11,37 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_708,
-    "api": 1_137,
-    "baselines": 2_001,
-    "cli": 605,
+    "agent": 2_710,
+    "api": 1_140,
+    "baselines": 2_010,
+    "cli": 610,
     "cluster": 1_250,
-    "collect": 157,
-    "corpus": 3_714,
-    "engine": 3_724,
-    "evaluate": 5_440,
-    "examples": 624,
-    "finetune": 3_309,
-    "format": 2_441,
-    "index": 551,
-    "pipeline": 1_116,
-    "process": 2_385,
+    "collect": 160,
+    "corpus": 3_720,
+    "engine": 3_770,
+    "evaluate": 5_640,
+    "examples": 630,
+    "finetune": 3_940,
+    "format": 2_470,
+    "index": 560,
+    "pipeline": 1_140,
+    "process": 2_390,
     "prompt": 580,
-    "recipes": 1_313,
-    "rollout": 3_129,
-    "search": 2_655,
-    "serve": 4_221,
-    "stage_runs": 788,
-    "storage": 992,
-    "tools": 2_672,
-    "transcripts": 774,
-    "": 1_241,
+    "recipes": 1_320,
+    "rollout": 3_130,
+    "search": 2_660,
+    "serve": 4_230,
+    "stage_runs": 790,
+    "storage": 1_000,
+    "tools": 2_680,
+    "transcripts": 780,
+    "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 429
-OPTIONS = 312
+FILES = 436
+OPTIONS = 323
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_962
+TEST_LINES = 45_240
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

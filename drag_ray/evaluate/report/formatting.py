@@ -176,8 +176,8 @@ def write_incidents(comparison: Comparison) -> list[str]:
 
 
 def write_verdict(comparison: Comparison) -> list[str]:
-    """What to deploy, how sure that is, and a sentence on the primary measure for the subject against the baseline; what differs
-    otherwise is in the tables.
+    """The policy to deploy, how sure that is, and a sentence on the primary measure for the subject against the baseline; other
+    differences are in the tables.
 
     A subject that searches more than once has another, on all that it shows.
     """
