@@ -18,7 +18,7 @@ LINES = {
     "cluster": 1_250,
     "collect": 160,
     "corpus": 3_720,
-    "engine": 3_730,
+    "engine": 3_890,
     "evaluate": 5_400,
     "examples": 630,
     "finetune": 3_310,
@@ -38,10 +38,10 @@ LINES = {
     "": 1_170,
 }
 """Of each package, and of the modules at the top."""
-FILES = 429
+FILES = 430
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 44_760
+TEST_LINES = 44_860
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
