@@ -18,7 +18,7 @@ LINES = {
     "cluster": 1_250,
     "collect": 160,
     "corpus": 3_720,
-    "engine": 3_770,
+    "engine": 3_930,
     "evaluate": 5_640,
     "examples": 630,
     "finetune": 3_940,
@@ -38,10 +38,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 436
+FILES = 437
 OPTIONS = 323
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_240
+TEST_LINES = 45_340
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

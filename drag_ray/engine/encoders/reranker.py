@@ -1,8 +1,11 @@
 """Rerankers: the relevance of pages to a question, by a model that reads both at once."""
 
+import math
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -35,15 +38,46 @@ class Reranker(ABC):
     def __init__(self, config: RerankConfig, writer: PairWriter) -> None:
         self.writer = writer
         self._config = config
+        self._waiting: deque[tuple[Pairs, Future[list[float]]]] = deque()
+        self._turn = threading.Lock()
         self._lock = threading.Lock()  # one batch takes all cores, or the GPU, and enough memory
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """Relevance of each text to a question, by its best window. Scores of different models cannot be compared."""
-        return self.read([self.writer.write(question, texts)])[0]
+        """Relevance of each text to a question, by its best window. Scores of different models cannot be compared.
+
+        What several threads ask for meanwhile is read together.
+
+        Raises:
+            ConfigError: as `read`.
+        """
+        pairs = self.writer.write(question, texts)
+        asked: Future[list[float]] = Future()
+        self._waiting.append((pairs, asked))
+        with self._turn:
+            if not asked.done():  # by the thread whose turn it was before
+                self._read_waiting()
+        return asked.result()
+
+    def _read_waiting(self) -> None:
+        """Answer all who wait, by their turn."""
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            for (_, asked), scores in zip(waiting, self.read([pairs for pairs, _ in waiting]), strict=True):
+                asked.set_result(scores)
+        except Exception as error:  # each of them asks for the reason
+            for _, asked in waiting:
+                asked.set_exception(error)
 
     def read(self, written: Sequence[Pairs]) -> list[list[float]]:
-        """The scores of the texts of each question. All are read at once: more windows of like length stand together."""
-        values = iter(self._read([window for pairs in written for window in pairs.written]))
+        """The scores of the texts of each question. All are read at once: more windows of like length stand together.
+
+        Raises:
+            ConfigError: the model makes numbers that are infinite or none.
+        """
+        found = self._read([window for pairs in written for window in pairs.written])
+        if not all(map(math.isfinite, found)):
+            raise ConfigError(f"rerank.model: makes infinite numbers in {self._config.dtype}. Set rerank.dtype to float32.")
+        values = iter(found)
         scores = [[float("-inf")] * pairs.num_texts for pairs in written]
         for best, pairs in zip(scores, written, strict=True):
             for place in pairs.places:
@@ -140,19 +174,26 @@ def load_reranker(config: RerankConfig) -> Reranker:
 
     Raises:
         ConfigError: as `find_files`, the model's chat template cannot hold what it is asked, or it is to run on a GPU and this
-            process has none.
+            process has none, or it is to be read in 8 bits and cannot be.
     """
     if config.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
     files = find_files(config)
     writer = load_pair_writer(files)
     device = "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
+    if config.dtype == "int8" and (files.is_causal or device == "cuda"):
+        raise ConfigError("rerank.dtype int8: is for a cross-encoder on a CPU. Set it to bfloat16.")
     if not isinstance(writer, YesOrNoQuestion):
         from sentence_transformers import CrossEncoder  # takes seconds, which a causal model does without
 
         from drag_ray.engine.encoders.loading import load_encoder
 
-        model = load_encoder(CrossEncoder, locate_model(files.source, _OPTION), _OPTION, config.dtype, device)
+        dtype = "float32" if config.dtype == "int8" else config.dtype
+        model = load_encoder(CrossEncoder, locate_model(files.source, _OPTION), _OPTION, dtype, device)
+        if config.dtype == "int8":
+            from drag_ray.engine.encoders.int8_classifier import Int8Classifier
+
+            model[0].model = Int8Classifier(model[0].model, model.tokenizer)
         return PairClassifier(files.config, model, writer)
     try:
         causal: Any = AutoModelForCausalLM.from_pretrained(files.source, dtype=getattr(torch, config.dtype))

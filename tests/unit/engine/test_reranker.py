@@ -1,6 +1,9 @@
 """Scores of pages for questions: as transformers computes them pair by pair."""
 
 import json
+import random
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from small_index import write_index
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from drag_ray.engine.encoders.int8_classifier import Int8Classifier
 from drag_ray.engine.encoders.pair_writer import load_pair_writer
 from drag_ray.engine.encoders.reranker import YesOrNo, load_reranker
 from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
@@ -83,6 +87,76 @@ def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) 
     reranker = load_reranker(RerankConfig(model=str(write_cross_encoder(tmp_path / "model"))))
     assert torch.isfinite(torch.tensor(reranker.score(QUESTION, ["", "rotor"]))).all()
     assert reranker.score(QUESTION, []) == []
+
+
+@pytest.mark.parametrize("num_labels", [1, 2])
+def test_a_cross_encoder_in_8_bits_scores_nearly_as_in_32_at_any_length(tmp_path: Path, num_labels: int) -> None:
+    pytest.importorskip("onnx")
+    folder = str(write_cross_encoder(tmp_path / "model", num_labels))
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 80))) for _ in range(30)]
+    exact, rounded = (
+        torch.tensor(load_reranker(RerankConfig(model=folder, dtype=dtype, batch_size=7)).score(QUESTION, texts))
+        for dtype in ("float32", "int8")
+    )
+    assert torch.corrcoef(torch.stack((exact, rounded)))[0, 1] > 0.9  # of 16 numbers a token, far fewer than a real model has
+    assert not torch.equal(exact, rounded)
+
+
+def test_what_cannot_be_exported_or_is_no_cross_encoder_is_not_read_in_8_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    with pytest.raises(ConfigError, match=r"rerank\.dtype int8: is for a cross-encoder on a CPU"):
+        load_reranker(RerankConfig(model=str(embedded_model_dir()), dtype="int8"))
+    model = AutoModelForSequenceClassification.from_pretrained(write_cross_encoder(tmp_path / "model"))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    inner = model.forward
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.onnx, "export", lambda *_, **__: 1 / 0)
+        with pytest.raises(ConfigError, match=r"cannot be run by ONNX Runtime .division by zero"):
+            Int8Classifier(model, tokenizer)
+    # A constant of the trace: the number of texts that it was made with.
+    monkeypatch.setattr(model, "forward", lambda **inputs: scale_by_texts(inner(**inputs), len(inputs["input_ids"])))
+    with pytest.raises(ConfigError, match="its export gives other scores"):
+        Int8Classifier(model, tokenizer)
+
+
+def scale_by_texts(output: Any, num_texts: int) -> Any:
+    output.logits = output.logits * int(num_texts)
+    return output
+
+
+def test_scores_that_are_no_numbers_are_an_error_and_not_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reranker: Any = load_reranker(RerankConfig(model=str(write_cross_encoder(tmp_path / "model")), dtype="bfloat16"))
+    monkeypatch.setattr(reranker, "_read", lambda written: [float("nan")] * len(written))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"infinite numbers in bfloat16\. Set rerank.dtype to float32"):
+            reranker.score(QUESTION, TEXTS)
+
+
+def test_what_threads_ask_for_meanwhile_is_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reranker: Any = load_reranker(RerankConfig(model=str(write_cross_encoder(tmp_path / "model"))))
+    alone = [reranker.score(word, TEXTS) for word in WORDS[:8]]
+    sizes: list[int] = []
+    inner, begun, free = reranker._read, threading.Event(), threading.Event()
+
+    def read(written: Any) -> list[float]:
+        sizes.append(len(written))
+        begun.set()
+        assert free.wait(30)
+        return inner(written)
+
+    monkeypatch.setattr(reranker, "_read", read)
+    with ThreadPoolExecutor(8) as threads:
+        found = [threads.submit(reranker.score, WORDS[0], TEXTS)]
+        assert begun.wait(30)
+        found += [threads.submit(reranker.score, word, TEXTS) for word in WORDS[1:8]]
+        while len(reranker._waiting) < 7:
+            time.sleep(0.01)
+        free.set()
+        assert [one.result() for one in found] == [pytest.approx(scores, abs=1e-4) for scores in alone]
+    assert sizes == [len(TEXTS), 7 * len(TEXTS)]
 
 
 def compute_log_odds(reranker: Any, folder: str, texts: list[str]) -> list[float]:

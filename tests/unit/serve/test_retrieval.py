@@ -1,6 +1,8 @@
 """The ways in which /v1/search finds pages, with tiny models of random weights."""
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.search.messages import SearchRequest
 from drag_ray.serve.search.retrieval import Retrieval, open_retrieval
 
 QUESTION = "How fast may the rotor turn?"
@@ -144,3 +147,25 @@ def test_a_page_is_read_once_however_often_the_agent_finds_it(searcher: Searcher
     again = index.search_expanded(QUESTION, "oil", 1.0, 3)
     assert [hit.file for hit in again] == ["c.pdf", "a.pdf", "b.pdf"]
     assert len(read) == len(set(read)) == 3
+
+
+def test_a_model_that_reads_pages_holds_up_no_other_request(serve: Serve, searcher: Searcher) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def score(_: str, texts: Sequence[str]) -> list[float]:
+        begun.set()
+        assert free.wait(20), "the event loop is held up"
+        return [float(len(text)) for text in texts]
+
+    service = serve(lambda _: "rotor", retrieval=Retrieval(searcher, ranker=PageRanker(searcher, score), rerank_depth=3)).service
+    assert service
+
+    async def search_meanwhile() -> bool:
+        reading = asyncio.create_task(service.search(SearchRequest(question=QUESTION, model="base")))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        await service.search(SearchRequest(question=QUESTION, model="base", rerank=False))
+        free.set()
+        return (await reading).reranked
+
+    assert asyncio.run(search_meanwhile())

@@ -1,0 +1,125 @@
+"""Milliseconds in which a cross-encoder puts the pages of a question in order on a CPU, by its number format, and how well.
+
+python benchmarks/bench_rerank_cpu.py MODEL INDEX [--questions 300] [--pages 20] [--page-chars 300] [--threads 2]
+
+The formats take turns question by question. Other work on the machine makes an order wait but costs it little CPU time: both are
+kept. INDEX is the folder of an index stage, whose training questions are asked.
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import polars as pl
+import torch
+from record import write_result
+from scipy.stats import spearmanr
+
+from drag_ray.engine.encoders.reranker import load_reranker
+from drag_ray.search.config import RerankConfig
+from drag_ray.search.rerank import cut_passage
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence
+
+DTYPES = ("float32", "bfloat16", "int8")
+assert set(DTYPES) < set(get_args(RerankConfig.model_fields["dtype"].annotation))
+
+
+class Clock:
+    """Milliseconds of what is called: until it is over, and of all cores together."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+        self.computed: list[float] = []
+
+    def time(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the function returns."""
+        started, computed = time.perf_counter(), time.process_time()
+        found = function(*arguments)
+        self.waited.append((time.perf_counter() - started) * 1000)
+        self.computed.append((time.process_time() - computed) * 1000)
+        return found
+
+    def summarise(self) -> dict[str, float]:
+        """The least, the median and the 95th percentile that it took, and the median of CPU time."""
+        least, median, late = np.percentile(self.waited, [0, 50, 95])
+        return {
+            "least_ms": round(least, 1),
+            "median_ms": round(median, 1),
+            "p95_ms": round(late, 1),
+            "median_cpu_ms": round(float(np.median(self.computed)), 1),
+        }
+
+
+def measure_order(ranks: list[int]) -> dict[str, float]:
+    """Hit@1, Hit@3 and the mean reciprocal rank of ranks, of which 0 is none."""
+    hits = {f"hit@{k}": round(float(np.mean([0 < rank <= k for rank in ranks])), 4) for k in (1, 3)}
+    return {**hits, "mrr": round(float(np.mean([1 / rank if rank else 0 for rank in ranks])), 4)}
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Time and order of each format."""
+    torch.set_num_threads(options.threads)
+    searcher = Searcher(Path(options.index) / "search_index")
+    asked = pl.read_parquet(Path(options.index) / "questions.parquet").filter(pl.col("split") == "train").sort("id").to_dicts()
+    asked = random.Random(1).sample(asked, min(options.questions, len(asked)))
+    rerankers, load_s = {}, {}
+    for dtype in DTYPES:
+        started = time.process_time()
+        rerankers[dtype] = load_reranker(RerankConfig(model=options.model, dtype=dtype, page_chars=options.page_chars))
+        load_s[dtype] = round(time.process_time() - started, 1)
+        rerankers[dtype].score("a question", ["a page"] * options.pages)
+    clocks = {name: Clock() for name in ("search", "cut", *DTYPES)}
+    scores: dict[str, list[np.ndarray]] = {dtype: [] for dtype in DTYPES}
+    ranks: dict[str, list[int]] = {name: [] for name in ("search", *DTYPES)}
+    for question in asked:
+        text, wanted = question["question"], {Evidence(**page) for page in question["evidence"]}
+        pages = [hit.page for hit in clocks["search"].time(searcher.search, text, options.pages)]
+        if not pages:
+            continue
+        cut = clocks["cut"].time(
+            lambda pages, text: [cut_passage(searcher, page, text, options.page_chars) for page in pages], pages, text
+        )
+        for dtype, reranker in rerankers.items():
+            scores[dtype].append(np.array(clocks[dtype].time(reranker.score, text, cut)))
+        orders = {"search": range(len(pages))} | {dtype: np.argsort(-scores[dtype][-1], kind="stable") for dtype in DTYPES}
+        for name, order in orders.items():
+            ranks[name].append(next((rank for rank, place in enumerate(order, 1) if pages[place] in wanted), 0))
+    pairs = {dtype: zip(scores["float32"], scores[dtype], strict=True) for dtype in DTYPES}
+    return {
+        "pages": options.pages,
+        "page_chars": options.page_chars,
+        "threads": options.threads,
+        "questions": len(ranks["search"]),
+        "search": clocks["search"].summarise() | measure_order(ranks["search"]),
+        "cut": clocks["cut"].summarise(),
+        **{
+            dtype: clocks[dtype].summarise()
+            | measure_order(ranks[dtype])
+            | {
+                "load_cpu_s": load_s[dtype],
+                "spearman": round(float(np.mean([spearmanr(*pair).statistic for pair in pairs[dtype] if len(pair[0]) > 1])), 4),
+            }
+            for dtype in DTYPES
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("index")
+    parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--pages", type=int, default=20)
+    parser.add_argument("--page-chars", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    write_result("rerank_cpu", measure(options))
+
+
+if __name__ == "__main__":
+    main()
