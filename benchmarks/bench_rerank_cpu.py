@@ -61,6 +61,12 @@ def measure_order(ranks: list[int]) -> dict[str, float]:
     return {**hits, "mrr": round(float(np.mean([1 / rank if rank else 0 for rank in ranks])), 4)}
 
 
+def correlate(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's correlation of two lists of scores."""
+    found: Any = spearmanr(one, other)
+    return float(found.statistic)
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Time and order of each format."""
     torch.set_num_threads(options.threads)
@@ -102,7 +108,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             | measure_order(ranks[dtype])
             | {
                 "load_cpu_s": load_s[dtype],
-                "spearman": round(float(np.mean([spearmanr(*pair).statistic for pair in pairs[dtype] if len(pair[0]) > 1])), 4),
+                "spearman": round(float(np.mean([correlate(*pair) for pair in pairs[dtype] if len(pair[0]) > 1])), 4),
             }
             for dtype in DTYPES
         },

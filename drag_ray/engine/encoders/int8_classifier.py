@@ -66,7 +66,8 @@ class Int8Classifier(torch.nn.Module):
     def forward(self, **inputs: Any) -> SequenceClassifierOutput:
         """The logits, (n, labels). What else sentence-transformers hands to a model is left."""
         [logits] = self._session.run(None, {name: inputs[name].numpy() for name in self._names})
-        return SequenceClassifierOutput(logits=torch.from_numpy(logits))
+        found: Any = torch.from_numpy(logits)
+        return SequenceClassifierOutput(logits=found)
 
 
 class _Logits(torch.nn.Module):
@@ -87,7 +88,7 @@ def _export(model: Any, traced: dict[str, torch.Tensor]) -> bytes:
     Raises:
         ConfigError: it cannot be exported.
     """
-    buffer = io.BytesIO()
+    buffer: Any = io.BytesIO()
     axes = {name: {0: "texts", 1: "tokens"} for name in traced}
     options: dict[str, Any] = {"opset_version": _OPSET, "dynamo": False}  # the other exporter needs two packages more
     try:
