@@ -18,13 +18,13 @@ def make_folder(path: str) -> Path:
     return folder
 
 
-def write_result(name: str, numbers: dict[str, Any], measured_here: bool = True) -> Path:
-    """Write `results/NAME.json` and print where it is.
+def write_result(name: str, numbers: dict[str, Any], measured_here: bool = True, folder: Path = RESULTS_DIR) -> Path:
+    """Write `results/NAME.json`, or into another folder, and print where it is.
 
     Args:
         measured_here: this machine gave the numbers; else they say themselves which machine did, set by set or row by row.
     """
-    path = RESULTS_DIR / f"{name}.json"
+    path = folder / f"{name}.json"
     record = {
         "benchmark": name,
         "command": "python " + " ".join(sys.argv),

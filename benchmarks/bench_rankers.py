@@ -1,0 +1,601 @@
+"""Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
+
+python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
+python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
+python benchmarks/bench_rankers.py --table FOLDER
+
+The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions, of
+other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there is not
+made again. The second asks the test questions of each set with what the least seed has trained on every other. The third writes
+`results/rankers.json`.
+
+Rankings: `question` (BM25), `dense`, `hybrid` (fused), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that hybrid
+mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of hybrid, or of
+`union`: the 20 best by words and the 20 best by vectors). `_fused` fuses its order with the one it was given, `_blend` weighs
+both scores, with a weight that the validation questions choose. One process takes one GPU; for several, start one for each with
+CUDA_VISIBLE_DEVICES.
+"""
+
+import argparse
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from public_sets import DATA_DIR, build_searcher, read_page_set, require
+from record import write_result
+
+from drag_ray import schemas
+from drag_ray.agent.tasks import SEARCHING
+from drag_ray.cluster.metrics import NoStageRecorder
+from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
+from drag_ray.corpus.questions import draw_questions
+from drag_ray.corpus.split import split_questions
+from drag_ray.engine.encoders.embedding import Embedder
+from drag_ray.engine.encoders.reranker import Reranker, load_reranker
+from drag_ray.engine.models.embedded import MINILM
+from drag_ray.engine.models.model_files import WEIGHTS_NAME
+from drag_ray.engine.models.model_folder import resolve_model, resolve_name
+from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval
+from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values, holm
+from drag_ray.finetune import encoder_trainer
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.outcome import ENCODER_DIR_NAME
+from drag_ray.finetune.publication import Description, publish_encoder
+from drag_ray.finetune.training_rows import tokenize_training_rows
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.rows.relevance import build_rows
+from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
+from drag_ray.format.tables import ScoredPart
+from drag_ray.search import vectors
+from drag_ray.search.config import EmbeddingConfig, RerankConfig
+from drag_ray.search.dense import DenseSearcher
+from drag_ray.search.hybrid import fuse_rankings
+from drag_ray.search.ranker import Ranking
+from drag_ray.search.rerank import PageRanker, cut_passage, put_in_order
+from drag_ray.search.searcher import Searcher
+from drag_ray.storage.json_text import parse_json
+from drag_ray.types import Evidence, Hits, Question
+
+SETS = ("medquad", "fairytaleqa", "ohr_bench", "financebench", "squad_v1_dev")
+DEPTH, DEPTHS, UNION = 100, (20, 50), 20
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+PAGE_CHARS, TOKENS, NEGATIVES, TEST_FRACTION = 1_000, 256, 4, 0.3
+TIMED = 100
+EMBED_OPTIONS = {"batch_size": 32, "learning_rate": 5e-5}
+"""More questions in a batch than a cross-encoder has are more pages to tell apart."""
+UNTRAINED = ("question", "dense", "hybrid")
+MEASURES = ("hit1", "hit3", "hit10", "mrr")
+CONFIDENCE, NUM_RESAMPLES = 0.95, 300_000
+"""No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
+
+Run = Callable[..., Any]
+"""`map`, in this process or over several."""
+Pages = list[Evidence]
+Scores = list[dict[Evidence, float]]
+"""Of the pages that were read for each question."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A public set with its index, and the windows of its pages by the embedder's tokenizer."""
+
+    name: str
+    folder: Path
+    questions: list[Question]
+    searcher: Searcher
+    rows: list[int]
+    windows: list[str]
+
+    def embed(self, model: str, folder: Path, on_gpu: bool) -> tuple[DenseSearcher, float]:
+        """Searcher of the vectors that a model makes of all pages, and pages a second."""
+        config = EmbeddingConfig(model=model, window_tokens=TOKENS, batch_size=256 if on_gpu else 32)
+        embedder = Embedder(config, "cuda" if on_gpu else "cpu")
+        probe = embedder.embed_queries([vectors.PROBE])[0]
+        started = time.perf_counter()
+        embedded = embedder.embed_pages(self.windows)
+        seconds = time.perf_counter() - started
+        options = config.model_copy(update={"model": resolve_name(model)}).model_dump(mode="json")
+        fingerprint = self.searcher.record.fingerprint
+        record = vectors.VectorsRecord(fingerprint, len(embedded), embedder.dimensions, options, probe.tolist())
+        vectors.write_vectors([(np.array(self.rows), embedded)], folder, record)
+        opened = DenseSearcher(self.searcher, vectors.PageVectors(folder, fingerprint), embedder.embed_queries)
+        return opened, self.searcher.num_pages / seconds
+
+
+def open_collection(options: argparse.Namespace, name: str, out: Path) -> Collection:
+    """Index a set under `out`, or open what is there."""
+    found = read_page_set(require(options.data_dir / name))
+    folder = out / "index" / name
+    if not (folder / "search_index").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        build_searcher(found.pages, folder)
+    searcher = Searcher(folder / "search_index")
+    embedder = Embedder(EmbeddingConfig(model=options.embedder, window_tokens=TOKENS))
+    pages = searcher.to_hits(Ranking((0.0, row) for row in range(searcher.num_pages)))
+    cut = [(row, window) for row, page in enumerate(pages) for window in embedder.cut(searcher.text(page))]
+    return Collection(name, folder, found.questions, searcher, [row for row, _ in cut], [window for _, window in cut])
+
+
+def split(collection: Collection) -> tuple[list[Question], list[Question], NearDuplicates]:
+    """Questions for training and for the test, which share no document, and what their pages nearly duplicate."""
+    pages = schemas.read_table(collection.folder / "pages.parquet", schemas.PAGES)
+    near = find_near_duplicates(pages, {page for question in collection.questions for page in question.evidence})
+    free = [replace(question, split="") for question in collection.questions]
+    kept, _ = split_questions(free, TEST_FRACTION, 0, "document", near)
+    train, test = ([question for question in kept if question.split == side] for side in ("train", "test"))
+    return train, test, near
+
+
+# Work of processes beside the GPU: passages, and rows of training.
+
+
+@cache
+def open_searcher(folder: Path) -> Searcher:
+    """The index of a set, once in each process."""
+    return Searcher(folder / "search_index")
+
+
+def cut_pages(folder: Path, question: str, pages: Pages) -> list[str]:
+    """What a cross-encoder reads of some pages for a question."""
+    return [cut_passage(open_searcher(folder), page, question, PAGE_CHARS) for page in pages]
+
+
+@contextmanager
+def open_pool(num_workers: int) -> Generator[Run]:
+    """A `map` over processes, this one alone with one worker."""
+    if num_workers == 1:
+        yield map
+        return
+    with ProcessPoolExecutor(num_workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        yield pool.map
+
+
+class Passages:
+    """What is read of pages, cut once for each question."""
+
+    def __init__(self, collection: Collection, run: Run) -> None:
+        self._folder = collection.folder
+        self._run = run
+        self._cut: dict[tuple[str, Evidence], str] = {}
+
+    def read(self, reranker: Reranker, questions: Sequence[Question], pages: Sequence[Pages]) -> Scores:
+        """The scores of these pages of each question, all read at once."""
+        new = [[page for page in own if (q.id, page) not in self._cut] for q, own in zip(questions, pages, strict=True)]
+        cut = self._run(cut_pages, repeat(self._folder), [q.question for q in questions], new)
+        for q, own, texts in zip(questions, new, cut, strict=True):
+            self._cut |= {(q.id, page): text for page, text in zip(own, texts, strict=True)}
+        asked = [(q, [self._cut[q.id, page] for page in own]) for q, own in zip(questions, pages, strict=True)]
+        written = [reranker.writer.write(q.question, texts) for q, texts in asked]
+        return [dict(zip(own, found, strict=True)) for own, found in zip(pages, reranker.read(written), strict=True)]
+
+
+# Rankings.
+
+
+def search_words(questions: Sequence[Question], searcher: Searcher) -> list[Hits]:
+    """What is found by words."""
+    return [searcher.search(question.question, DEPTH) for question in questions]
+
+
+def search_vectors(questions: Sequence[Question], by_words: Sequence[Hits], dense: DenseSearcher) -> dict[str, Sequence[Hits]]:
+    """What is found by words, by vectors, and by both, as `HybridSearcher` fuses them."""
+    dense.prepare([question.question for question in questions])
+    by_vectors = [dense.search(question.question, DEPTH) for question in questions]
+    fused = [Hits(fuse_rankings(pair)[:DEPTH]) for pair in zip(by_words, by_vectors, strict=True)]
+    return {"question": by_words, "dense": by_vectors, "hybrid": fused}
+
+
+def join(found: Mapping[str, Sequence[Hits]], depth: int) -> list[Hits]:
+    """The best by words and the best by vectors, in the order of their fusion."""
+    pairs = zip(found["question"], found["dense"], strict=True)
+    return [Hits(fuse_rankings([one[:depth], other[:depth]])) for one, other in pairs]
+
+
+def take(hits: Hits, depth: int) -> Pages:
+    """The best pages."""
+    return [hit.page for hit in hits[:depth]]
+
+
+def reorder(rankings: Sequence[Hits], scores: Scores, depth: int, weight: float | None = 1.0) -> list[Hits]:
+    """The best pages of each ranking by scores, by both (a weight below 1) or fused by ranks (None), and then the others."""
+    ordered = []
+    for first, own in zip(rankings, scores, strict=True):
+        top = Hits(first[:depth])
+        if weight is None:
+            best = fuse_rankings([top, put_in_order(top, own, depth)])
+        else:
+            values = zip(top, standardise([own[hit.page] for hit in top]), standardise([hit.score for hit in top]), strict=True)
+            best = put_in_order(top, {hit.page: weight * a + (1 - weight) * b for hit, a, b in values}, depth)
+        ordered.append(Hits([*best, *first[depth:]]))
+    return ordered
+
+
+def standardise(values: Sequence[float]) -> list[float]:
+    """With mean 0 and deviation 1, all 0 where they are equal."""
+    array = np.array(values, np.float64)
+    return ((array - array.mean()) / (array.std() or 1.0)).tolist() if len(array) else []
+
+
+def rank(questions: Sequence[Question], rankings: Sequence[Hits]) -> list[int]:
+    """The rank of the best evidence page for each question, 0 where it is not found."""
+    pairs = zip(questions, rankings, strict=True)
+    return [next((hit.rank for hit in hits if hit.page in question.evidence), 0) for question, hits in pairs]
+
+
+def measure(ranks: Sequence[int]) -> np.ndarray:
+    """The measures of each question, (questions, measures)."""
+    array = np.array(ranks, np.float64)
+    found = array > 0
+    return np.stack([*(found & (array <= k) for k in (1, 3, 10)), np.where(found, 1 / np.maximum(array, 1), 0.0)], axis=1)
+
+
+def rank_reread(
+    name: str, questions: Sequence[Question], first: Sequence[Hits], scores: Scores, weights: Mapping[int, float]
+) -> dict[str, list[int]]:
+    """The ranks by a cross-encoder alone, fused with the search before it, and blended, for each depth of the weights."""
+    kinds = {name: dict.fromkeys(weights, 1.0), f"{name}_fused": dict.fromkeys(weights), f"{name}_blend": weights}
+    return {
+        f"{kind}@{depth}": rank(questions, reorder(first, scores, depth, weight))
+        for kind, by_depth in kinds.items()
+        for depth, weight in by_depth.items()
+    }
+
+
+# Training.
+
+
+def build_training_rows(
+    questions: Sequence[Question], folder: Path, retrieval: str, options: argparse.Namespace, seed: int, run: Run
+) -> pl.DataFrame:
+    """Rows of relevance of some questions, mined by a search, in as many parts as there are workers."""
+    config = FormatConfig.model_validate(
+        {"relevance_pages": NEGATIVES, "relevance_retrieval": retrieval, "relevance_chars": PAGE_CHARS, "seed": seed}
+    )
+    table = pl.DataFrame(
+        {
+            "question_id": [question.id for question in questions],
+            "question": [question.question for question in questions],
+            "evidence": [[{"file": e.file, "page_number": e.page_number} for e in question.evidence] for question in questions],
+            "task": [SEARCHING[0]] * len(questions),
+        }
+    )
+    parts = table.iter_slices(math.ceil(len(table) / options.workers))
+    return pl.concat(run(build_rows, (ScoredPart(pl.DataFrame(), part, folder) for part in parts), repeat(config)))
+
+
+def train(
+    method: str, rows: pl.DataFrame, validation: set[str], folder: Path, options: argparse.Namespace, seed: int
+) -> dict[str, Any]:
+    """Train an encoder into `folder`/encoder, as the stage finetune publishes it; returns what it took."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    paths = {side: folder / f"{side}.jsonl" for side in (TRAIN, VALIDATION)}
+    held_out = pl.col("question_id").is_in(list(validation))
+    rows.filter(~held_out).write_ndjson(paths[TRAIN])
+    rows.filter(held_out).write_ndjson(paths[VALIDATION])
+    start = options.embedder if method == "embed" else options.start
+    given = {"method": method, "epochs": options.epochs, "batch_size": 8, "learning_rate": 1e-4, "seed": seed}
+    own = {"model": start, "max_tokens": TOKENS, **({"negatives": NEGATIVES} if method == "embed" else {})}
+    extra = EMBED_OPTIONS if method == "embed" else {}
+    config = FinetuneConfig.model_validate({**given, **extra, "checkpoint_steps": 1_000_000, method: own})
+    job = TrainJob(
+        config,
+        resolve_model(start),
+        paths[TRAIN],
+        paths[VALIDATION],
+        (),
+        options.on_gpu,
+        num_workers=1,
+        num_threads=torch.get_num_threads(),
+    )
+    checkpoint = folder / "checkpoint"
+    outcome = encoder_trainer.train(
+        job, tokenize_training_rows(job), lambda _, saved: shutil.copytree(saved, checkpoint), None, NoStageRecorder()
+    )
+    described = Description(config, outcome["counts"], {}, None, {"relevance_chars": PAGE_CHARS}, outcome["probe"])
+    publish_encoder(checkpoint, start, described, folder)
+    shutil.rmtree(checkpoint)
+    losses = [point["eval_loss"] for point in outcome["curve"] if "eval_loss" in point]
+    return {
+        **outcome["counts"],
+        "train_s": outcome["curve"][-1]["seconds"],
+        "tokens": outcome["curve"][-1].get("tokens"),
+        "eval_losses": [round(loss, 4) for loss in losses],
+        "megabytes": round((folder / ENCODER_DIR_NAME / WEIGHTS_NAME).stat().st_size / 1e6, 1),
+    }
+
+
+def open_reranker(folder: Path, on_gpu: bool) -> Reranker:
+    """A trained cross-encoder, as a search has it."""
+    where = {"device": "gpu", "batch_size": 256} if on_gpu else {"device": "cpu"}
+    return load_reranker(RerankConfig.model_validate({"model": str(folder / ENCODER_DIR_NAME), **where}))
+
+
+def time_reading(
+    reranker: Reranker, searcher: Searcher, questions: Sequence[Question], first: Sequence[Hits]
+) -> dict[str, float]:
+    """Median milliseconds a question, asked one by one: of the model alone, and with what is cut out of pages for it."""
+    ranker = PageRanker(searcher, reranker.score, PAGE_CHARS)
+    found: dict[str, float] = {}
+    for depth in DEPTHS:
+        alone, whole = list[float](), list[float]()
+        for question, hits in list(zip(questions, first, strict=True))[:TIMED]:
+            top = Hits(hits[:depth])
+            texts = [cut_passage(searcher, hit, question.question, PAGE_CHARS) for hit in top]
+            alone.append(clock(partial(reranker.score, question.question, texts)))
+            whole.append(clock(partial(ranker.rerank, question.question, top, depth)))
+        found |= {f"model_ms_{depth}": round(1e3 * median(alone), 2), f"rerank_ms_{depth}": round(1e3 * median(whole), 2)}
+    return found
+
+
+def clock(call: Callable[[], object]) -> float:
+    """The seconds of a call."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+# The three commands.
+
+
+def run_set(options: argparse.Namespace, name: str, run: Run) -> None:
+    """Train and ask for each number of questions and seed that has no output yet."""
+    outputs = {f"{name}-{size}-seed{seed}": (size, seed) for size in options.train for seed in options.seeds}
+    missing = {output: asked for output, asked in outputs.items() if not (options.out / f"{output}.json").exists()}
+    if not missing:
+        return
+    bench = SetBench(options, open_collection(options, name, options.out), run)
+    for output, (size, seed) in missing.items():
+        if "all" in options.train and size != "all" and int(size) >= len(bench.questions):
+            continue
+        write_result(output, {"train": size, "seed": seed, **bench.measure(size, seed, output)}, folder=options.out)
+
+
+class SetBench:
+    """A set with its split, and what is found for its test questions without training."""
+
+    def __init__(self, options: argparse.Namespace, collection: Collection, run: Run) -> None:
+        self._options, self._collection, self._run = options, collection, run
+        self.questions, self._all_test, self._near = split(collection)
+        self._test = draw_questions(self._all_test, options.test, 0)
+        self._dense, self._pages_s = collection.embed(options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu)
+        self._found = search_vectors(self._test, search_words(self._test, collection.searcher), self._dense)
+        self._passages = Passages(collection, run)
+        print(f"{collection.name}: {len(self.questions)} questions to train on, {len(self._test)} to ask", flush=True)
+
+    def measure(self, size: str, seed: int, output: str) -> dict[str, Any]:
+        """Train the three encoders on so many questions, and rank the evidence of the test questions by all."""
+        started = time.perf_counter()
+        options, folder = self._options, self._options.out / "models" / output
+        drawn = draw_questions(self.questions, 0 if size == "all" else int(size), seed)
+        sides = assign_sides(drawn, self._all_test, FormatConfig(split_by="document", seed=seed), self._near)
+        validation = [question for question in drawn if sides[question.id] == VALIDATION]
+        names, searches = {question.id for question in validation}, ("bm25", "hybrid")
+        rows = {by: build_training_rows(drawn, self._collection.folder, by, options, seed, self._run) for by in searches}
+        mined = time.perf_counter() - started
+        plan = {"ce": ("cross_encoder", "bm25"), "ce_hybrid": ("cross_encoder", "hybrid"), "embed": ("embed", "hybrid")}
+        training = {name: train(method, rows[by], names, folder / name, options, seed) for name, (method, by) in plan.items()}
+        ranks, tuned_pages_s = self._rank_by_vectors(folder)
+        recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
+        recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
+        weights, times = dict[str, dict[int, float]](), dict[str, Any]()
+        for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
+            reranker = open_reranker(folder / name, options.on_gpu)
+            weights[name] = self._choose_weights(reranker, validation, base)
+            ranks |= self._rank_by_reading(reranker, name, base, weights[name])
+            times[name] = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
+        return {
+            "set": self._collection.name,
+            "pages": self._collection.searcher.num_pages,
+            "windows": len(self._collection.windows),
+            "options": {key: getattr(options, key) for key in ("start", "embedder", "epochs", "device")},
+            "train_questions": len(drawn) - len(validation),
+            "validation_questions": len(validation),
+            "measures": {name: summarise(own) for name, own in ranks.items()},
+            "recall": {"depths": DEPTHS, **recall},
+            "weights": weights,
+            "training": training,
+            "times": times,
+            "pages_s": [round(self._pages_s, 1), round(tuned_pages_s, 1)],
+            "mine_s": round(mined, 1),
+            "whole_s": round(time.perf_counter() - started, 1),
+            "question_ids": [question.id for question in self._test],
+            "files": [question.evidence[0].file for question in self._test],
+            "ranks": ranks,
+        }
+
+    def _rank_by_vectors(self, folder: Path) -> tuple[dict[str, list[int]], float]:
+        """The ranks without training and with a trained embedder, and pages a second of that."""
+        model = str(folder / "embed" / ENCODER_DIR_NAME)
+        tuned, pages_s = self._collection.embed(model, folder / vectors.DIR_NAME, self._options.on_gpu)
+        found = search_vectors(self._test, self._found["question"], tuned)
+        rankings = {**self._found, "tuned_dense": found["dense"], "tuned_hybrid": found["hybrid"]}
+        return {name: rank(self._test, hits) for name, hits in rankings.items()}, pages_s
+
+    def _choose_weights(self, reranker: Reranker, questions: Sequence[Question], base: str) -> dict[int, float]:
+        """The weight with the best MRR on validation questions for each depth, the least of equal ones."""
+        first = search_vectors(questions, search_words(questions, self._collection.searcher), self._dense)[base]
+        scores = self._passages.read(reranker, questions, [take(hits, DEPTHS[-1]) for hits in first])
+
+        def compute_mrr(weight: float, depth: int) -> float:
+            return measure(rank(questions, reorder(first, scores, depth, weight)))[:, 3].sum()
+
+        return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in DEPTHS}
+
+    def _rank_by_reading(self, reranker: Reranker, name: str, base: str, weights: Mapping[int, float]) -> dict[str, list[int]]:
+        """The ranks with a cross-encoder that reads what a search finds, after hybrid also the union."""
+        first = self._found[base]
+        union = join(self._found, UNION) if base == "hybrid" else [Hits()] * len(first)
+        wanted = [dict.fromkeys(take(one, DEPTHS[-1]) + take(more, DEPTH)) for one, more in zip(first, union, strict=True)]
+        scores = self._passages.read(reranker, self._test, [list(pages) for pages in wanted])
+        ranks = rank_reread(name, self._test, first, scores, weights)
+        return {**ranks, f"{name}@union": rank(self._test, reorder(union, scores, DEPTH))} if base == "hybrid" else ranks
+
+
+def summarise(ranks: Sequence[int]) -> dict[str, float]:
+    """The means of the measures."""
+    return dict(zip(MEASURES, measure(ranks).mean(axis=0).round(4).tolist(), strict=True))
+
+
+def share(ranks: Sequence[int], depth: int) -> float:
+    """The share of questions with an evidence page that far."""
+    return round(sum(0 < place <= depth for place in ranks) / len(ranks), 4)
+
+
+def read_outputs(folder: Path) -> list[dict[str, Any]]:
+    """The results of all trainings in a folder, or of all transfers, by their names."""
+    return [parse_json(path.read_text(encoding="utf-8"))["results"] for path in sorted(folder.glob("*.json"))]
+
+
+def transfer(options: argparse.Namespace, run: Run) -> None:
+    """Ask the test questions of each set with what the least seed has trained on the others, on all questions of smaller ones."""
+    size = options.train[0]
+    outputs = [one for one in read_outputs(options.transfer) if one["train"] in (size, "all")]
+    sources = {one["set"]: one for one in sorted(outputs, key=lambda one: (one["train"] == size, -one["seed"]))}
+    for name in (name for name in options.sets if name in sources):
+        missing = {
+            f"{source}-on-{name}-{size}": one
+            for source, one in sources.items()
+            if source != name and not (options.transfer / "transfer" / f"{source}-on-{name}-{size}.json").exists()
+        }
+        if not missing:
+            continue
+        collection = open_collection(options, name, options.transfer)
+        passages = Passages(collection, run)
+        by_id = {question.id: question for question in collection.questions}
+        test = [by_id[key] for key in sources[name]["question_ids"]]
+        first = search_words(test, collection.searcher)
+        for output, source in missing.items():
+            folder = options.transfer / "models" / f"{source['set']}-{source['train']}-seed{source['seed']}"
+            reranker = open_reranker(folder / "ce", options.on_gpu)
+            depth = DEPTHS[0]
+            scores = passages.read(reranker, test, [take(hits, depth) for hits in first])
+            ranks = rank_reread("ce", test, first, scores, {depth: source["weights"]["ce"][str(depth)]})
+            tuned, _ = collection.embed(
+                str(folder / "embed" / ENCODER_DIR_NAME), collection.folder / "transferred", options.on_gpu
+            )
+            for key, hits in search_vectors(test, first, tuned).items():
+                ranks[key if key == "question" else f"tuned_{key}"] = rank(test, hits)
+            found = {"source": source["set"], "set": name, "train": source["train"], "seed": source["seed"], "ranks": ranks}
+            measures = {key: summarise(own) for key, own in ranks.items()}
+            write_result(output, {**found, "measures": measures}, folder=options.transfer / "transfer")
+
+
+def tabulate(folder: Path) -> None:
+    """Write `results/rankers.json`, and print it."""
+    outputs = read_outputs(folder)
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in outputs:
+        groups.setdefault((one["set"], one["train"]), []).append(one)
+    tables = [summarise_trainings(trained) for trained in groups.values()]
+    moved = []
+    for one in read_outputs(folder / "transfer"):
+        own = next(other for other in outputs if other["set"] == one["set"])
+        ranks = {**{name: own["ranks"][name] for name in UNTRAINED}, **one["ranks"]}
+        about = {key: one[key] for key in ("source", "set", "train", "seed")}
+        moved.append({**about, **compare([ranks], own["files"])})
+    rows = [row for table in (*tables, *moved) for row in table["rankings"].values()]
+    differences = [found for row in rows for key, of in row.items() if key.startswith("above_") for found in of.values()]
+    for found, adjusted in zip(differences, holm([one[3] for one in differences]), strict=True):
+        found.append(adjusted)
+    for table in (*tables, *moved):
+        print(*(table.get(key, "") for key in ("source", "set", "train")), "best untrained:", table["best_untrained"])
+        for name, row in table["rankings"].items():
+            print(
+                f"  {name:22}",
+                *(f"{key} {row[key]}" for key in MEASURES),
+                row.get(f"above_{table['best_untrained']}", {}).get("mrr", ""),
+            )
+    write_result("rankers", {"sets": tables, "transfer": moved}, measured_here=False)
+
+
+def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The table of a set and a number of questions, over the seeds."""
+    first = trained[0]
+    about = {key: first[key] for key in ("set", "train", "pages", "windows", "options", "train_questions", "recall")}
+    costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times")}
+    return {
+        **about,
+        "seeds": [one["seed"] for one in trained],
+        **compare([one["ranks"] for one in trained], first["files"]),
+        **costs,
+    }
+
+
+def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) -> dict[str, Any]:
+    """Each ranking's [mean, least, highest] over trainings, and how far it is above the question and the best untrained one.
+
+    A difference, [value, low, high, p], is that of the questions' means over the trainings; its interval and p-value are over
+    documents, and leave the variance of training to the range.
+    """
+    clusters = np.unique(files, return_inverse=True)[1].astype(np.int64)
+    values = {name: np.stack([measure(one[name]) for one in ranks]) for name in ranks[0]}
+    best = max(UNTRAINED, key=lambda name: values[name].mean((0, 1))[3])
+    rows: dict[str, dict[str, Any]] = {}
+    for name, of_trainings in values.items():
+        means = of_trainings.mean(axis=1).T
+        rows[name] = {
+            key: [round(float(x), 4) for x in (m.mean(), m.min(), m.max())] for key, m in zip(MEASURES, means, strict=True)
+        }
+    for reference in ("question", best)[: 1 + (best != "question")]:
+        key = f"above_{reference}"
+        names = [name for name in values if name != reference]
+        asked = np.concatenate([values[name].mean(axis=0) for name in names], axis=1)
+        given = np.tile(values[reference].mean(axis=0), len(names))
+        drawn = bootstrap_means(asked - given, clusters, NUM_RESAMPLES // 10, 0)
+        p_values = compute_sign_flip_p_values(given, asked, clusters, NUM_RESAMPLES, 0)
+        for column, (name, of) in enumerate((name, of) for name in names for of in MEASURES):
+            low, high = compute_interval(drawn[:, column], CONFIDENCE) or (0.0, 0.0)
+            numbers = [float((asked - given)[:, column].mean()), low, high]
+            rows[name].setdefault(key, {})[of] = [*(round(number, 4) for number in numbers), float(p_values[column])]
+    return {"questions": len(files), "documents": int(clusters.max()) + 1, "best_untrained": best, "rankings": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = parser.add_mutually_exclusive_group(required=True)
+    command.add_argument("--out", type=Path, help="folder to write trainings to; what is there is not made again")
+    command.add_argument("--transfer", type=Path, metavar="OUT", help="ask with models that were trained on other sets")
+    command.add_argument("--table", type=Path, metavar="OUT", help="write results/rankers.json")
+    parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
+    parser.add_argument(
+        "--train", type=lambda text: text.split(","), default=["1500"], help="questions, those for validation too"
+    )
+    parser.add_argument("--test", type=int, default=1_000, help="test questions at most")
+    parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2])
+    parser.add_argument("--epochs", type=float, default=2.0)
+    parser.add_argument("--start", default=MINILM, help="model that cross-encoders start from: a folder")
+    parser.add_argument("--embedder", default=MINILM, help="embedding model, trained and as it is: a folder")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes beside the GPU")
+    options = parser.parse_args()
+    options.on_gpu = options.device == "gpu"
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # trainers take all
+    if options.table:
+        tabulate(options.table)
+        return
+    with open_pool(options.workers) as run:
+        if options.transfer:
+            transfer(options, run)
+            return
+        for name in options.sets:
+            run_set(options, name, run)
+
+
+if __name__ == "__main__":
+    main()
