@@ -392,12 +392,13 @@ class SetBench:
         ranks, tuned_pages_s = self._rank_by_vectors(folder)
         recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
         recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
-        weights, times = dict[str, dict[int, float]](), dict[str, Any]()
+        weights, times = dict[str, dict[int, float]](), dict[str, float]()
         for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
             reranker = open_reranker(folder / name, options.on_gpu)
             weights[name] = self._choose_weights(reranker, validation, base)
             ranks |= self._rank_by_reading(reranker, name, base, weights[name])
-            times[name] = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
+            if name == "ce":  # the other one is of the same size
+                times = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
         return {
             "set": self._collection.name,
             "pages": self._collection.searcher.num_pages,
