@@ -528,7 +528,7 @@ def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The table of a set and a number of questions, over the seeds."""
     first = trained[0]
     about = {key: first[key] for key in ("set", "train", "pages", "windows", "options", "train_questions", "recall")}
-    costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times")}
+    costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times", "pages_s")}
     return {
         **about,
         "seeds": [one["seed"] for one in trained],
