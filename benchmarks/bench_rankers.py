@@ -75,6 +75,8 @@ DEPTH, DEPTHS, UNION = 100, (20, 50), 20
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PAGE_CHARS, TOKENS, NEGATIVES, TEST_FRACTION = 1_000, 256, 4, 0.3
 TIMED = 100
+MOST_EVIDENCE = 10
+"""Right pages of a question to train on: a cross-encoder reads all at once, and some of medquad have hundreds."""
 EMBED_OPTIONS = {"batch_size": 32, "learning_rate": 5e-5}
 """More questions in a batch than a cross-encoder has are more pages to tell apart."""
 UNTRAINED = ("question", "dense", "hybrid")
@@ -137,7 +139,7 @@ def split(collection: Collection) -> tuple[list[Question], list[Question], NearD
     free = [replace(question, split="") for question in collection.questions]
     kept, _ = split_questions(free, TEST_FRACTION, 0, "document", near)
     train, test = ([question for question in kept if question.split == side] for side in ("train", "test"))
-    return train, test, near
+    return [question for question in train if len(question.evidence) <= MOST_EVIDENCE], test, near
 
 
 # Work of processes beside the GPU: passages, and rows of training.
