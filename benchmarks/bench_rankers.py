@@ -75,6 +75,8 @@ DEPTH, DEPTHS, UNION = 100, (20, 50), 20
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PAGE_CHARS, TOKENS, NEGATIVES, TEST_FRACTION = 1_000, 256, 4, 0.3
 TIMED = 100
+MOST_EVIDENCE = 10
+"""Right pages of a question to train on: a cross-encoder reads all at once, and some of medquad have hundreds."""
 EMBED_OPTIONS = {"batch_size": 32, "learning_rate": 5e-5}
 """More questions in a batch than a cross-encoder has are more pages to tell apart."""
 UNTRAINED = ("question", "dense", "hybrid")
@@ -137,7 +139,7 @@ def split(collection: Collection) -> tuple[list[Question], list[Question], NearD
     free = [replace(question, split="") for question in collection.questions]
     kept, _ = split_questions(free, TEST_FRACTION, 0, "document", near)
     train, test = ([question for question in kept if question.split == side] for side in ("train", "test"))
-    return train, test, near
+    return [question for question in train if len(question.evidence) <= MOST_EVIDENCE], test, near
 
 
 # Work of processes beside the GPU: passages, and rows of training.
@@ -392,12 +394,13 @@ class SetBench:
         ranks, tuned_pages_s = self._rank_by_vectors(folder)
         recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
         recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
-        weights, times = dict[str, dict[int, float]](), dict[str, Any]()
+        weights, times = dict[str, dict[int, float]](), dict[str, float]()
         for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
             reranker = open_reranker(folder / name, options.on_gpu)
             weights[name] = self._choose_weights(reranker, validation, base)
             ranks |= self._rank_by_reading(reranker, name, base, weights[name])
-            times[name] = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
+            if name == "ce":  # the other one is of the same size
+                times = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
         return {
             "set": self._collection.name,
             "pages": self._collection.searcher.num_pages,
@@ -527,7 +530,7 @@ def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The table of a set and a number of questions, over the seeds."""
     first = trained[0]
     about = {key: first[key] for key in ("set", "train", "pages", "windows", "options", "train_questions", "recall")}
-    costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times")}
+    costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times", "pages_s")}
     return {
         **about,
         "seeds": [one["seed"] for one in trained],

@@ -79,7 +79,8 @@ def test_make_bench_leaves_out_the_benchmarks_that_have_to_be_told_something() -
 
 def is_needed(node: ast.AST) -> bool:
     """Whether this is the call that declares an argument which the command line has to hold."""
-    if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in ("add_argument", "add_subparsers"):
+    declaring = ("add_argument", "add_subparsers", "add_mutually_exclusive_group")
+    if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in declaring:
         return False
     given = {keyword.arg: keyword.value.value for keyword in node.keywords if isinstance(keyword.value, ast.Constant)}
     name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else "-"
