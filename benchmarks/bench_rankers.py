@@ -217,19 +217,9 @@ def reorder(rankings: Sequence[Hits], scores: Scores, depth: int, weight: float 
     ordered = []
     for first, own in zip(rankings, scores, strict=True):
         top = Hits(first[:depth])
-        if weight is None:
-            best = fuse_rankings([top, put_in_order(top, own, depth)])
-        else:
-            values = zip(top, standardise([own[hit.page] for hit in top]), standardise([hit.score for hit in top]), strict=True)
-            best = put_in_order(top, {hit.page: weight * a + (1 - weight) * b for hit, a, b in values}, depth)
+        best = fuse_rankings([top, put_in_order(top, own, depth)]) if weight is None else put_in_order(top, own, depth, weight)
         ordered.append(Hits([*best, *first[depth:]]))
     return ordered
-
-
-def standardise(values: Sequence[float]) -> list[float]:
-    """With mean 0 and deviation 1, all 0 where they are equal."""
-    array = np.array(values, np.float64)
-    return ((array - array.mean()) / (array.std() or 1.0)).tolist() if len(array) else []
 
 
 def rank(questions: Sequence[Question], rankings: Sequence[Hits]) -> list[int]:
@@ -523,7 +513,8 @@ def tabulate(folder: Path) -> None:
                 *(f"{key} {row[key]}" for key in MEASURES),
                 row.get(f"above_{table['best_untrained']}", {}).get("mrr", ""),
             )
-    write_result("rankers", {"sets": tables, "transfer": moved}, measured_here=False)
+    machines = [parse_json(path.read_text(encoding="utf-8"))["machine"] for path in sorted(folder.glob("*.json"))[:1]]
+    write_result("rankers", {"machine": machines[0], "sets": tables, "transfer": moved}, measured_here=False)
 
 
 def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -120,6 +120,9 @@ class RerankConfig(BaseConfig):
     other_index: bool = False
     """let an endpoint use one that was trained for another index: of another collection it can order pages far worse than the
     search does. An index that has grown is another one too; an evaluation says whether it is as good there, and asks nothing"""
+    weight: float = Field(default=1.0, ge=0.0, le=1.0)
+    """what its score counts beside that of the search, which has the rest, both standardised over the pages that it reads; 1: it
+    alone. A small model gains by less (benchmarks/results/rankers.json): choose by an evaluation of validation questions"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
     page_chars: int | None = Field(default=None, ge=0)

@@ -8,6 +8,7 @@ What is read of a page, in training too, is how it begins, which often names its
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, pstdev
 
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits
@@ -26,12 +27,14 @@ class PageRanker:
         searcher: the index, which has the texts.
         score: the model.
         page_chars: characters that it reads of a page (`rerank.page_chars`).
+        weight: of its scores beside those of the search (`rerank.weight`).
     """
 
-    def __init__(self, searcher: Searcher, score: Score, page_chars: int = 0) -> None:
+    def __init__(self, searcher: Searcher, score: Score, page_chars: int = 0, weight: float = 1.0) -> None:
         self._searcher = searcher
         self._score = score
         self._page_chars = page_chars
+        self._weight = weight
 
     def rerank(self, question: str, hits: Hits, top_k: int, known: dict[Evidence, float] | None = None) -> Hits:
         """The `top_k` best of these pages by their scores as answers to the question (see `put_in_order`).
@@ -47,14 +50,33 @@ class PageRanker:
         if unread:
             passages = [cut_passage(self._searcher, page, question, self._page_chars) for page in unread]
             known |= zip(unread, self._score(question, passages), strict=True)
-        return put_in_order(hits, known, top_k)
+        return put_in_order(hits, known, top_k, self._weight)
 
 
-def put_in_order(hits: Hits, scores: Mapping[Evidence, float], top_k: int) -> Hits:
-    """The `top_k` best of these pages by their scores, equal ones in the order that they had."""
-    ordered = sorted(hits, key=lambda hit: -scores[hit.page])[:top_k]
-    ranked = [Hit(hit.file, hit.page_number, rank, scores[hit.page]) for rank, hit in enumerate(ordered, start=1)]
+def put_in_order(hits: Hits, scores: Mapping[Evidence, float], top_k: int, weight: float = 1.0) -> Hits:
+    """The `top_k` best of these pages by their scores, equal ones in the order that they had.
+
+    Args:
+        hits: of a search, with its own scores.
+        scores: of a model.
+        top_k: pages wanted.
+        weight: of the model's scores; below 1 the search's have the rest, both standardised over these pages.
+    """
+    values = [scores[hit.page] for hit in hits]
+    if weight < 1:
+        both = zip(_standardise(values), _standardise([hit.score for hit in hits]), strict=True)
+        values = [weight * of_model + (1 - weight) * of_search for of_model, of_search in both]
+    ordered = sorted(zip(hits, values, strict=True), key=lambda pair: -pair[1])[:top_k]
+    ranked = [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
     return Hits(ranked, hits.is_partial)
+
+
+def _standardise(values: Sequence[float]) -> list[float]:
+    """With a mean of 0 and a deviation of 1; all 0 where they are equal."""
+    if not values:
+        return []
+    mean, deviation = fmean(values), pstdev(values)
+    return [(value - mean) / deviation if deviation else 0.0 for value in values]
 
 
 def cut_passage(searcher: Searcher, page: Hit | Evidence, question: str, max_chars: int) -> str:

@@ -29,7 +29,7 @@ LINES = {
     "prompt": 580,
     "recipes": 1_320,
     "rollout": 3_130,
-    "search": 2_660,
+    "search": 2_690,
     "serve": 4_230,
     "stage_runs": 790,
     "storage": 1_000,
@@ -39,9 +39,9 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 437
-OPTIONS = 323
+OPTIONS = 325
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_340
+TEST_LINES = 45_360
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

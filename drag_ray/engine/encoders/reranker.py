@@ -208,4 +208,4 @@ def load_reranker(config: RerankConfig) -> Reranker:
 def load_page_ranker(config: RerankConfig, searcher: Searcher) -> PageRanker:
     """The reranker for a model, over an index; raises what `load_reranker` does."""
     reranker = load_reranker(config)
-    return PageRanker(searcher, reranker.score, reranker.writer.page_chars)
+    return PageRanker(searcher, reranker.score, reranker.writer.page_chars, config.weight)

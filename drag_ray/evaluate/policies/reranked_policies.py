@@ -95,7 +95,7 @@ def put_pages_in_order(
         found = read_pages(asked, SearchAsAsked(reranker, index_dir, reranker.options.depth))
         for own, read in zip(places.values(), found, strict=True):
             for place, hits in zip(own, read.hits, strict=True):
-                ordered[place] = hits and put_in_order(hits, read.scores, rollouts[place].depth)
+                ordered[place] = hits and put_in_order(hits, read.scores, rollouts[place].depth, reranker.options.weight)
         return ordered
 
     name = Rerank.name

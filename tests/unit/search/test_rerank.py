@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.rerank import PageRanker, put_in_order
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence, Hits
+from drag_ray.types import Evidence, Hit, Hits
 
 TEXTS = ["rotor rotor rotor", "rotor rotor of steel", "rotor fuel and more", "rotor fuel fuel and more of it", "wing"]
 
@@ -35,6 +35,20 @@ def test_the_order_is_that_of_the_score_then_of_the_ranking_and_what_was_not_fou
     ranker = PageRanker(searcher, count_fuel)
     assert [hit.file for hit in ranker.rerank("rotor", searcher.search("rotor", 2), 2)] == ["file00.pdf", "file01.pdf"]
     assert ranker.rerank("rotor", Hits([]), 2) == []
+
+
+def test_below_a_weight_of_one_the_search_has_its_share_in_the_order() -> None:
+    hits = Hits([Hit("a.pdf", number, number, score) for number, score in enumerate((9.0, 6.0, 3.0), 1)])
+    scores = {hit.page: score for hit, score in zip(hits, (1.0, 3.0, 2.0), strict=True)}
+
+    def order(weight: float) -> list[int]:
+        return [hit.page_number for hit in put_in_order(hits, scores, 3, weight)]
+
+    assert [order(weight) for weight in (1.0, 0.5, 0.0)] == [[2, 3, 1], [2, 1, 3], [1, 2, 3]]
+    first = put_in_order(hits, scores, 1, 0.5)[0]
+    assert first.score == pytest.approx(0.5 * 1.5**0.5)  # one deviation above the mean of three, and the mean of the search
+    assert [hit.page_number for hit in put_in_order(hits, dict.fromkeys(scores, 1.0), 3, 0.5)] == [1, 2, 3]
+    assert put_in_order(Hits(), {}, 3, 0.5) == []
 
 
 def test_of_a_long_page_so_much_is_read_and_of_a_short_one_all(searcher: Searcher) -> None:
