@@ -47,7 +47,7 @@ def test_a_file_that_is_no_model_leaves_no_folder_behind(
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and no more")
-    monkeypatch.setattr(embedded, "_gguf_path", lambda: broken)
+    monkeypatch.setattr(embedded, "_find_file", lambda module, pattern: broken)
     with pytest.raises(ConfigError, match=r"broken\.gguf could not be unpacked .* the reason is above"):
         embedded_model_dir()
     assert not any(path.is_dir() for path in empty_cache.iterdir())

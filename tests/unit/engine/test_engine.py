@@ -37,7 +37,7 @@ def test_presets_have_the_values_of_the_reference_and_one_is_the_models_own_dist
 
 
 def test_what_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_PACKAGE", "no-such-package")
+    monkeypatch.setattr(embedded, "_SMOLLM2_PACKAGE", "no-such-package")
     with pytest.raises(ConfigError, match=r"no-such-package.*not installed.*drag-ray\[demo"):
         resolve_model("embedded")
 

@@ -108,7 +108,7 @@ folder = Path(sys.argv[1])
 sys.executable = str(folder / "unpack")
 with (folder / ".lock").open("w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
-    embedded._unpack(Path("model.gguf"), folder / "model", lock.fileno())
+    embedded._unpack_gguf(Path("model.gguf"), folder / "model", lock.fileno())
 """
 
 
@@ -132,5 +132,5 @@ def test_nobody_unpacks_beside_the_child_of_a_killed_process(tmp_path: Path) -> 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "drag_ray").write_text("a file where the folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"drag_ray, where the model is unpacked to, cannot be written.*XDG_CACHE_HOME"):
+    with pytest.raises(ConfigError, match=r"drag_ray, where it is unpacked to, cannot be written.*XDG_CACHE_HOME"):
         embedded_model_dir()
