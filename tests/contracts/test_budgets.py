@@ -41,7 +41,7 @@ LINES = {
 FILES = 437
 OPTIONS = 325
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_360
+TEST_LINES = 45_380
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

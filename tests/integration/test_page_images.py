@@ -126,9 +126,9 @@ def test_the_trajectory_names_the_images_and_the_prompts_hold_their_places(colle
     assert [turn.query for turn in trajectory.turns] == ["rotor", "spar", ""]
     images = {page.page_number: page.image for page in pages[1]}
     messages = json.loads(trajectory.messages)
-    assert list_images(messages) == [images[hit.page_number] for turn in trajectory.turns for hit in turn.hits[:2]]
+    assert list_images(messages) == [images[hit.page_number] for turn in trajectory.turns for hit in turn.ranking.hits[:2]]
     tokenizer = AutoTokenizer.from_pretrained(model)
-    places = [turn.prompt_token_ids.count(tokenizer.convert_tokens_to_ids(IMAGE_TOKENS[2])) for turn in trajectory.turns]
+    places = [turn.reply.prompt_token_ids.count(tokenizer.convert_tokens_to_ids(IMAGE_TOKENS[2])) for turn in trajectory.turns]
     assert places == [0, 2, 1]  # one for each image that is still shown: the first search's two are hidden behind the second's
 
 
