@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from embedding_models import write_cross_encoder
 from huggingface_hub import ModelCard
 from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
@@ -280,28 +279,6 @@ def test_a_reranker_learns_the_answer_that_it_is_then_asked_for(tmp_path: Path, 
     assert "tells pages that answer a question from others" in (adapter_dir / "README.md").read_text()
     with pytest.raises(TrainError, match="adapter: a reranker, which says of pages whether they answer a question"):
         check_adapter_writes(adapter_dir)
-
-
-def test_a_cross_encoder_is_trained_by_the_stage_and_is_the_reranker_of_the_run(tmp_path: Path) -> None:
-    places = ("rotor", "speed", "limit", "fuel", "pump", "wing", "spar", "load", "oil", "filter")
-    rows = [
-        {"question": f"query: {place}", "question_id": f"{number}", "passage": f"page: {named}", "is_evidence": named == place}
-        for number in range(40)
-        for place in [places[number % 10]]
-        for named in (place, places[(number + 3) % 10])
-    ]
-    write_split(tmp_path, "relevance", rows, 60)
-    own = {"model": str(write_cross_encoder(tmp_path / "start")), "max_tokens": 16}
-    config = make_config(tmp_path, Path("embedded"), method="cross_encoder", cross_encoder=own, epochs=20, batch_size=10)
-    with open_folder(tmp_path) as folder:
-        counts = run_code(STAGES["finetune"], config, folder)
-    assert (counts["rows"], counts["validation_rows"], counts["steps"]) == (30, 10, 60)
-    assert counts["eval_loss_after"] < 0.5 * counts["eval_loss_before"]
-    encoder_dir = tmp_path / "finetune" / "encoder"
-    assert find_reranker(tmp_path / "finetune") == encoder_dir
-    here, lost = load_reranker(RerankConfig(model=str(encoder_dir))).score("query: wing", ["page: wing", "page: oil"])
-    assert here > lost + 1
-    assert not (tmp_path / "finetune" / "adapter").exists()
 
 
 @pytest.mark.slow
