@@ -9,7 +9,7 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidate, compare_candidate
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, TurnSuccess, compute_efforts, compute_turns
-from drag_ray.evaluate.measure import Criterion, choose_criterion, find_task, leave_unasked
+from drag_ray.evaluate.measure import Criterion, Measure, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.measures import build_measures, build_recalls, build_strata
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult
 from drag_ray.evaluate.results import find_question_ranks
@@ -134,9 +134,9 @@ def compare(
     some = aligned[baseline]
     question_ranks = find_question_ranks(aligned)
     resampling = Resampling(compute_clusters(some), confidence, num_resamples, seed)
-    rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, resampling)
-    candidate = choose_candidate(aligned, subject)
     measures = build_measures(aligned, criterion.primary)
+    rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, measures, resampling)
+    candidate = choose_candidate(aligned, subject)
     deployment = compare_candidate(aligned, candidate, {*trained, subject}, measures, criterion, resampling)
     if deployment and candidate != subject:
         deployment = replace(deployment, latency=latency)
@@ -201,13 +201,17 @@ def _align(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, list[Qu
 
 
 def _build_tables(
-    aligned: Mapping[str, Sequence[QuestionResult]], baseline: str, subject: str, criterion: Criterion, resampling: Resampling
+    aligned: Mapping[str, Sequence[QuestionResult]],
+    baseline: str,
+    subject: str,
+    criterion: Criterion,
+    measures: Sequence[Measure],
+    resampling: Resampling,
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
     """The rows, strata and recalls of a `Comparison`: all policies against the baseline and the subject against all of them; then
     the subject alone, on parts of the questions and in lists that were put in order."""
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
-    measures = build_measures(aligned, criterion.primary)
     [primary] = [measure for measure in measures if measure.name == criterion.primary]
     rows = build_rows(aligned, pairs, measures, resampling)
     corrected = correct_rows(rows, criterion, subject, aligned[baseline][0].top_k, resampling)

@@ -4,7 +4,9 @@ or of an encoder.
 The card, in Hugging Face's form, says what it learned, from what, how far that is known to help, and how it is asked.
 """
 
+import contextlib
 import shutil
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -184,17 +186,24 @@ def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype:
         raise TrainError(
             f"{adapter_dir}: cannot be merged into {base_dir} ({error}). Train again with a lower finetune.learning_rate."
         ) from None
-    scratch_dir = out_dir.with_name(f".{out_dir.name}")
-    with saving(out_dir, "Free some space, choose another --run-dir, or leave the merged model out (--no-finetune.merge)."):
-        for leftover in (out_dir, scratch_dir):
-            if leftover.exists():
-                shutil.rmtree(leftover)
+    remedy = "Free some space, choose another --run-dir, or leave the merged model out (--no-finetune.merge)."
+    with saving(out_dir, remedy), _building(out_dir) as scratch_dir:
         merged.save_pretrained(scratch_dir)
         load_tokenizer(base_dir).save_pretrained(scratch_dir)
         processor = load_processor(base_dir)
         if processor is not None:
             processor.save_pretrained(scratch_dir)
-        scratch_dir.rename(out_dir)
+
+
+@contextlib.contextmanager
+def _building(folder: Path) -> Generator[Path]:
+    """The name of a folder to write in the place of this one, which is there only when that is whole."""
+    scratch_dir = folder.with_name(f".{folder.name}")
+    for leftover in (folder, scratch_dir):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    yield scratch_dir
+    scratch_dir.rename(folder)
 
 
 _ADAPTER_FILES = (
@@ -220,6 +229,11 @@ class Description:
     row_options: dict[str, Any] = field(default_factory=dict)
     probe: Probe | None = None
 
+    @property
+    def index_fingerprint(self) -> str:
+        """That of the index that its rows are of; empty where nobody knows."""
+        return self.record.index_fingerprint if self.record else ""
+
 
 def publish_adapter(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
     """Take the adapter out of a whole checkpoint, check, describe and merge it. Its folder is there only when it is whole.
@@ -235,24 +249,19 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
     assert isinstance(method, AdapterMethod)
     base_dir = resolve_model(model)
     adapter_dir = stage_dir / ADAPTER_DIR_NAME
-    scratch_dir = stage_dir / f".{ADAPTER_DIR_NAME}"
     with writing(adapter_dir):
-        for leftover in (adapter_dir, scratch_dir):
-            if leftover.exists():
-                shutil.rmtree(leftover)
-        scratch_dir.mkdir()
-        for path in list_folder(checkpoint_dir):
-            if any(path.match(pattern) for pattern in _ADAPTER_FILES):
-                shutil.copy2(path, scratch_dir)
-        check_weights(scratch_dir, start_dir)
-        base, settings = read_base_model(base_dir, name=model), described.settings
-        write_base_model(scratch_dir, base)
-        if described.record and method.is_asked_as_agent:
-            write_record(scratch_dir, described.record)
-        fingerprint = described.record.index_fingerprint if described.record else ""
-        method.write_note(scratch_dir, described.row_options, fingerprint)
-        write_card(scratch_dir, _OF_ADAPTER, settings, base, described.counts, described.fingerprints)
-        scratch_dir.rename(adapter_dir)
+        with _building(adapter_dir) as scratch_dir:
+            scratch_dir.mkdir()
+            for path in list_folder(checkpoint_dir):
+                if any(path.match(pattern) for pattern in _ADAPTER_FILES):
+                    shutil.copy2(path, scratch_dir)
+            check_weights(scratch_dir, start_dir)
+            base, settings = read_base_model(base_dir, name=model), described.settings
+            write_base_model(scratch_dir, base)
+            if described.record and method.is_asked_as_agent:
+                write_record(scratch_dir, described.record)
+            method.write_note(scratch_dir, described.row_options, described.index_fingerprint)
+            write_card(scratch_dir, _OF_ADAPTER, settings, base, described.counts, described.fingerprints)
         if settings.merge:
             merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.merged_dtype)
 
@@ -277,19 +286,13 @@ def publish_encoder(checkpoint_dir: Path, model: str, described: Description, st
     method = described.settings.chosen_method
     assert isinstance(method, EncoderMethod)
     encoder_dir = stage_dir / ENCODER_DIR_NAME
-    scratch_dir = stage_dir / f".{ENCODER_DIR_NAME}"
-    with writing(encoder_dir):
-        for leftover in (encoder_dir, scratch_dir):
-            if leftover.exists():
-                shutil.rmtree(leftover)
+    with writing(encoder_dir), _building(encoder_dir) as scratch_dir:
         shutil.copytree(checkpoint_dir, scratch_dir, ignore=shutil.ignore_patterns(*_TRAINING_STATE))
-        fingerprint = described.record.index_fingerprint if described.record else ""
-        method.write_note(scratch_dir, described.row_options, fingerprint)
+        method.write_note(scratch_dir, described.row_options, described.index_fingerprint)
         if described.probe:
             _prove(method, scratch_dir, described.probe)
         base = read_base_model(str(locate_model(model, method.option)), name=model)
         write_card(scratch_dir, _OF_ENCODER, described.settings, base, described.counts, described.fingerprints)
-        scratch_dir.rename(encoder_dir)
 
 
 def _prove(method: EncoderMethod, folder: Path, probe: Probe) -> None:

