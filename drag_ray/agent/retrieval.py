@@ -8,15 +8,43 @@ from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, RetrievalName
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 
 
-def open_page_index(searcher: Searcher, retrieval: RetrievalName, index_dir: Path) -> PageIndex:
+def find_vectors(index_dir: Path, embed_dir: Path | None, retrieval: str, option: str) -> Path:
+    """The folder of the vectors that an index is searched by: those that the stage `embed` has made, or else its own.
+
+    Args:
+        index_dir: the folder of the index stage.
+        embed_dir: that of the stage `embed`, where it is read.
+        retrieval: how the index is to be searched; by words alone it needs no vectors.
+        option: that says so.
+
+    Raises:
+        ConfigError: there are none, and they are needed.
+        SearchIndexError: those of the stage `embed` are of another index, and they are needed.
+    """
+    vectors_dir = (embed_dir or index_dir) / vectors.DIR_NAME
+    if retrieval == "bm25":
+        return vectors_dir
+    if not vectors.has_vectors(vectors_dir):
+        raise ConfigError(
+            f"{option} {retrieval!r}: {vectors_dir.parent} has no vectors of its pages. Build it with a model of "
+            "sentence-transformers: python jobs/index.py --embedding.model FOLDER, or embed its pages without reading them "
+            "again: python jobs/embed.py --embedding.model FOLDER"
+        )
+    if embed_dir:
+        vectors.read_vectors_record(vectors_dir, read_fingerprint(index_dir / "search_index"))
+    return vectors_dir
+
+
+def open_page_index(searcher: Searcher, retrieval: RetrievalName, vectors_dir: Path) -> PageIndex:
     """Open the searcher of an index's pages for a way of retrieval.
 
     Args:
         searcher: of the words, which has the pages.
-        index_dir: the folder of the index stage, where its vectors lie.
+        vectors_dir: of `find_vectors`.
 
     Raises:
         SearchIndexError: the vectors are missing or damaged, or of another index or model.
@@ -24,7 +52,7 @@ def open_page_index(searcher: Searcher, retrieval: RetrievalName, index_dir: Pat
     """
     if retrieval == "bm25":
         return searcher
-    dense = open_dense(searcher, index_dir / vectors.DIR_NAME)
+    dense = open_dense(searcher, vectors_dir)
     return dense if retrieval == "dense" else HybridSearcher(searcher, dense)
 
 
@@ -33,13 +61,7 @@ def open_dense(searcher: Searcher, vectors_dir: Path) -> DenseSearcher:
     from drag_ray.engine.encoders.embedding import Embedder  # PyTorch takes seconds to import
 
     pages = vectors.PageVectors(vectors_dir, searcher.record.fingerprint)
-    return DenseSearcher(searcher, pages, Embedder(EmbeddingConfig(**pages.record.embedding)).embed_queries)
-
-
-def require_vectors(index_dir: Path, retrieval: str, option: str) -> None:
-    """ConfigError where an index stage has made no vectors, and what an option says needs them."""
-    if retrieval != "bm25" and not vectors.has_vectors(index_dir / vectors.DIR_NAME):
-        raise ConfigError(
-            f"{option} {retrieval!r}: {index_dir} has no vectors of its pages. Build it with a model of sentence-transformers: "
-            "python jobs/index.py --embedding.model FOLDER"
-        )
+    config, own_model = EmbeddingConfig(**pages.record.embedding), vectors_dir.parent / vectors.MODEL_DIR_NAME
+    if own_model.is_dir():  # wherever the run was when they were made
+        config = config.model_copy(update={"model": str(own_model)})
+    return DenseSearcher(searcher, pages, Embedder(config).embed_queries)

@@ -124,6 +124,16 @@ class Run(RunExchange):
         """
         return self.run_stage("finetune", **options)
 
+    def embed(self, **options: Any) -> Manifest:
+        """Embed the pages of the index again, with a model that was trained or another one; otherwise as `index`.
+
+        Examples:
+            >>> run.embed(embedding={"modle": "embedded-minilm"})
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: options: unknown key 'embedding.modle'. Did you mean 'model'? Allowed here: ...
+        """
+        return self.run_stage("embed", **options)
+
     def prompt(self, **options: Any) -> Manifest:
         """Optimise the base model's instructions, as a baseline for training; otherwise as `index`.
 

@@ -7,7 +7,8 @@ from drag_ray.api.sections import find_stage
 from drag_ray.config import override
 from drag_ray.extras import explain_missing
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.runner import find_own
+from drag_ray.pipeline.runner import find_own, open_inputs
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.damage import refuse_damage
 from drag_ray.storage.artifacts import require_manifest
 
@@ -199,7 +200,12 @@ class RunFolder:
         config = override(self.config, options, sections=("agent", "engine"))
         if adapter is not None:
             config = override(config, {"engine": {"adapter": str(adapter)}})
-        return Agent(build_options(config.agent, config.engine, config.rollout, self._require("index"), self.folder / _ASKED))
+        index_dir, embed_dir = self._require("index"), open_inputs(STAGES["collect"], config).find("embed")
+        if embed_dir:
+            require_manifest(embed_dir)
+            refuse_damage(embed_dir)
+        places = index_dir, self.folder / _ASKED, embed_dir
+        return Agent(build_options(config.agent, config.engine, config.rollout, *places))
 
     def _require(self, stage: str, name: str = "", scope: str = "") -> Path:
         """The folder of a stage that has finished, and whose files are as it left them."""

@@ -47,12 +47,14 @@ class Sources:
         index_dir: the folder of the index stage.
         seed: of the run.
         reranker: the folder of the reranker that the run has trained.
+        embed_dir: the folder of the stage `embed`, where it is read.
     """
 
     options: OptionSections
     index_dir: Path
     seed: int
     reranker: Path | None = None
+    embed_dir: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.question import RawQuestion
@@ -21,25 +21,24 @@ class Dense(RawQuestion):
     name = "dense"
     summary = "the question, word for word, by the vectors of an embedding model instead of by words"
 
+    takes_own_of_index: ClassVar[bool] = False
+    """by the vectors that the index was built with, though the stage `embed` has made others"""
+
     vectors_dir: Path | None = None
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the vectors of the run's index."""
-        return cls(cls.find_vectors(sources.index_dir))
+        """With the vectors of the run."""
+        return cls(cls.find_vectors(sources))
 
     @classmethod
-    def find_vectors(cls, index_dir: Path) -> Path:
-        """The vectors of an index stage.
+    def find_vectors(cls, sources: Sources) -> Path:
+        """The vectors of the stage `embed`, where the run has them, or those of the index. Errors are those of
+        `agent.retrieval.find_vectors`."""
+        from drag_ray.agent.retrieval import find_vectors
 
-        Raises:
-            ConfigError: it has made none.
-        """
-        from drag_ray.agent.retrieval import require_vectors
-        from drag_ray.search import vectors
-
-        require_vectors(index_dir, cls.name, "evaluate.baselines")
-        return index_dir / vectors.DIR_NAME
+        embed_dir = None if cls.takes_own_of_index else sources.embed_dir
+        return find_vectors(sources.index_dir, embed_dir, cls.name, "evaluate.baselines")
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
         """The vectors, and the model that made them."""
@@ -58,3 +57,11 @@ class Dense(RawQuestion):
         dense = open_dense(searcher, self.vectors_dir)
         dense.prepare(questions)
         return dense
+
+
+class IndexDense(Dense):
+    """The same by the vectors that the index was built with."""
+
+    name = "index_dense"
+    summary = "dense by the vectors that the index was built with, where the stage embed has made others"
+    takes_own_of_index = True

@@ -40,11 +40,19 @@ class Hybrid(Dense):
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the run's options and the vectors of its index."""
-        return cls(cls.find_vectors(sources.index_dir), sources.options.take(HybridConfig))
+        """With the run's options and its vectors."""
+        return cls(cls.find_vectors(sources), sources.options.take(HybridConfig))
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "HybridSearcher":
         """The index and its vectors, with the model that made them."""
         from drag_ray.search.hybrid import HybridSearcher
 
         return HybridSearcher(searcher, self.open_dense(searcher, questions), self.options.depth, self.options.rrf_k)
+
+
+class IndexHybrid(Hybrid):
+    """The same by the vectors that the index was built with."""
+
+    name = "index_hybrid"
+    summary = "the question as hybrid finds pages for it, by the vectors that the index was built with, as index_dense"
+    takes_own_of_index = True

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, create_model
 
 from drag_ray.baselines.baseline import Baseline, OptionSections
-from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.dense import Dense, IndexDense
 from drag_ray.baselines.features import Features
-from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.hybrid import Hybrid, IndexHybrid
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.keywords import QuestionKeywords
 from drag_ray.baselines.neighbours import Neighbours
@@ -23,6 +23,8 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Rm3,
     Dense,
     Hybrid,
+    IndexDense,
+    IndexHybrid,
     Rerank,
     Hyde,
     Query2doc,

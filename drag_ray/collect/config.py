@@ -93,6 +93,10 @@ class CollectSections(Sections):
         if options := [option for option, value in given.items() if value]:
             raise ConfigError(f"{options[0]}: help with searches, and the task rerank writes orders. Leave that out.")
 
+    def list_unread(self) -> tuple[str, ...]:
+        """The vectors, where the agent searches by words alone."""
+        return ("embed",) if self.agent.retrieval == "bm25" else ()
+
     def list_code(self) -> list[Path]:
         """The modules of the agent's tools."""
         return self.agent.list_tool_sources()

@@ -27,7 +27,8 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
     settings = sections.collect
-    options = build_options(sections.agent, sections.writer, sections.rollout, inputs["index"], folder.path)
+    places = inputs["index"], folder.path, inputs.find("embed")
+    options = build_options(sections.agent, sections.writer, sections.rollout, *places)
     options = with_degradation(options, settings.degradation, "collect.degradation")
     prepare_engines(options, sections.rollout)  # which start while proposers are prepared
     questions = draw_split(inputs["index"], "train", settings.limit, sections.seed)

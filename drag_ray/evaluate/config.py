@@ -9,8 +9,9 @@ from pydantic import Field, field_validator
 
 from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
+from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.registry import BaselineName, BaselineSections, describe_baselines
+from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
@@ -98,8 +99,16 @@ class EvaluateSections(Sections):
             )
 
     def list_unread(self) -> tuple[str, ...]:
-        """The rows of training tell nothing about the test questions, unless something is to be found with the others."""
-        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights else ()
+        """The rows of training tell nothing about the test questions, unless something is to be found with the others; vectors
+        are not searched by words."""
+        needs_rows = self.evaluate.split != TEST or self.evaluate.question_weights
+        return (*(() if needs_rows else ("format",)), *(() if self._searches_vectors() else ("embed",)))
+
+    def _searches_vectors(self) -> bool:
+        chosen = [BASELINES[name] for name in self.evaluate.baselines]
+        options = [self.evaluate.take(baseline.section[1]) for baseline in chosen if baseline.section]
+        searched = [self.agent.retrieval, *(getattr(section, "retrieval", "bm25") for section in options)]
+        return any(issubclass(baseline, Dense) for baseline in chosen) or any(retrieval != "bm25" for retrieval in searched)
 
     def list_code(self) -> list[Path]:
         """The modules of the agent's tools."""

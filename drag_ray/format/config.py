@@ -69,3 +69,7 @@ class FormatSections(Sections):
     """The sections of the format stage."""
 
     format: FormatConfig
+
+    def list_unread(self) -> tuple[str, ...]:
+        """The vectors, where no pages are looked for by them."""
+        return () if "relevance" in self.format.formats and self.format.relevance_retrieval != "bm25" else ("embed",)

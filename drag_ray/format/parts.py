@@ -83,13 +83,15 @@ class RowFiles:
 
 @dataclass(frozen=True)
 class FormatJob:
-    """The job of all parts. `sides_path` is a table of question_id and side; `index_dir` may be None (`ScoredPart`)."""
+    """The job of all parts. `sides_path` is a table of question_id and side; `index_dir` and `embed_dir` may be None
+    (`ScoredPart`)."""
 
     process_dir: Path
     sides_path: Path
     config: FormatConfig
     layout: Layout
     index_dir: Path | None = None
+    embed_dir: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
 
     Rows of withheld questions are left out, rows that leak or, with images hidden, teach nothing are set aside.
     """
-    part = read_part(job.process_dir, part_name, job.index_dir)
+    part = read_part(job.process_dir, part_name, job.index_dir, job.embed_dir)
     sides = _read_sides(job, part)
     part = part.leave_out(sides.filter(pl.col("side") == WITHHELD))
     leaks = find_leaks(part.trajectories)

@@ -64,7 +64,8 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
     layout = Layout(survey.has_tools, survey.has_images, survey.hides_text)
     ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
-    job = FormatJob(process_dir, sides_path, options, layout, index_dir.resolve() if index_dir else None)
+    searched = [found.resolve() if found else None for found in (index_dir, inputs.find("embed"))]
+    job = FormatJob(process_dir, sides_path, options, layout, *searched)
     files, num_set_aside = _write_rows(job, parts, target_dir, survey.tasks)
     num_checked = _check_files(job, files, target_dir)
     _logger.info(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")

@@ -20,12 +20,14 @@ from drag_ray.types import ActionKind
 class ScoredPart:
     """All turns and trajectories of some questions, as `process.turns` makes them, or those of some sources (see `take`).
 
-    `index_dir` is the folder of the index stage; None where trajectories came from elsewhere without one.
+    `index_dir` is the folder of the index stage; None where trajectories came from elsewhere without one. `embed_dir` is that of
+    the stage `embed`, where its vectors are searched.
     """
 
     turns: pl.DataFrame
     trajectories: pl.DataFrame
     index_dir: Path | None = None
+    embed_dir: Path | None = None
 
     @cached_property
     def searches(self) -> pl.DataFrame:
@@ -98,7 +100,7 @@ def list_parts(process_dir: Path) -> list[str]:
     return names
 
 
-def read_part(process_dir: Path, name: str, index_dir: Path | None = None) -> ScoredPart:
+def read_part(process_dir: Path, name: str, index_dir: Path | None = None, embed_dir: Path | None = None) -> ScoredPart:
     """The tables of one part, with the index that it was searched in.
 
     Raises:
@@ -108,6 +110,7 @@ def read_part(process_dir: Path, name: str, index_dir: Path | None = None) -> Sc
         read_table(process_dir / TURNS_DIR_NAME / name),
         read_table(process_dir / TRAJECTORIES_DIR_NAME / name),
         index_dir,
+        embed_dir,
     )
 
 

@@ -18,7 +18,6 @@ from tqdm.auto import tqdm
 from drag_ray import schemas
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import find_seeing
-from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
@@ -38,9 +37,7 @@ from drag_ray.examples.manual_chapters import QUESTIONS_NAME
 from drag_ray.examples.manuals import build_manuals
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
-from drag_ray.search import vectors
-from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
-from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
+from drag_ray.search.index import build_index
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
@@ -95,13 +92,15 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
-    record = build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
+    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
     counts = {"documents": len(documents), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:
-        counts["windows"] = _embed_texts(sections.embedding, record, folder)
+        counts["windows"] = vector_parts.embed_texts(sections.embedding, folder.path / "search_index", folder)
     if sections.image_embedding.model:
-        counts["embedded_pictures"] = _embed_pictures(sections.image_embedding, record, folder)
+        counts["embedded_pictures"] = vector_parts.embed_pictures(
+            sections.image_embedding, folder.path / "search_index", folder.path / page_images.DIR_NAME, folder
+        )
     # Until here a stage that is started again goes on with its parts.
     for name in (
         document_parts.DIR_NAME,
@@ -203,46 +202,6 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
             recorder.set_progress("parts", num_done, len(plan))
             recorder.set_progress("pages", num_read)
             recorder.set_progress("set_aside", set_aside)
-    return list(plan)
-
-
-def _embed_texts(config: EmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
-    """Write the vectors of all pages; returns the number of windows."""
-    stage_dir = folder.path.resolve()
-    embedder = Step(vector_parts.WindowEmbedder, (config, stage_dir / "search_index" / PAGES_NAME))
-    paths = _embed_parts(embedder, config.device, stage_dir / vector_parts.DIR_NAME, record, folder)
-    return vector_parts.merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config)
-
-
-def _embed_pictures(config: ImageEmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
-    """Write the vectors of the pictures of all pages; returns how many there are."""
-    stage_dir = folder.path.resolve()
-    pages_path, images_dir = stage_dir / "search_index" / PAGES_NAME, stage_dir / page_images.DIR_NAME
-    embedder = Step(vector_parts.PictureEmbedder, (config, pages_path, images_dir))
-    paths = _embed_parts(embedder, config.device, stage_dir / vector_parts.IMAGES_DIR_NAME, record, folder)
-    return vector_parts.merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config)
-
-
-def _embed_parts(embedder: Step, device: str, parts_dir: Path, record: IndexRecord, folder: StageFolder) -> list[Path]:
-    """The parts of the vectors of all pages; those with a file are kept.
-
-    Args:
-        embedder: makes them.
-    """
-    plan = vector_parts.plan_parts(parts_dir, record.num_pages)
-    left = {path: part for path, part in plan.items() if not path.exists()}
-    recorder = open_stage_recorder(folder.path)
-    with tqdm(
-        desc="embedding",
-        unit=" pages",
-        total=record.num_pages,
-        initial=record.num_pages - sum(map(len, left.values())),
-        mininterval=0.5 if sys.stderr.isatty() else 5,
-    ) as progress:
-        rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
-        for row in map_rows([embedder], rows, device, folder.path):
-            progress.update(vector_parts.count_pages(row))
-            recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
     return list(plan)
 
 

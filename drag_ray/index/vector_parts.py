@@ -4,6 +4,7 @@ A part is a range of rows of the page table. Embedding takes by far the longest 
 killed finds the parts that were finished.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -12,12 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from tqdm.auto import tqdm
 
+from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
+from drag_ray.search.index import PAGES_NAME, read_record
 from drag_ray.search.page_table import PageTable, map_texts
 from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
+from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import reading
 
@@ -183,6 +190,57 @@ def _choose_device(wanted: str) -> str:
     import torch
 
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def embed_texts(config: EmbeddingConfig, index_dir: Path, folder: StageFolder) -> int:
+    """Write the vectors of all pages of an index into a stage's folder; those of its parts that have a file are kept.
+
+    Args:
+        index_dir: the folder of the search index.
+
+    Returns:
+        The number of windows.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or makes infinite numbers.
+    """
+    stage_dir = folder.path.resolve()
+    embedder = Step(WindowEmbedder, (config, index_dir.resolve() / PAGES_NAME))
+    record = read_record(index_dir)
+    paths = _embed_parts(embedder, config.device, stage_dir / DIR_NAME, record.num_pages, folder)
+    return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config)
+
+
+def embed_pictures(config: ImageEmbeddingConfig, index_dir: Path, images_dir: Path, folder: StageFolder) -> int:
+    """Write the vectors of the pictures of all pages, as `embed_texts`; returns how many there are.
+
+    Raises:
+        DataError: a picture is missing or damaged.
+    """
+    stage_dir = folder.path.resolve()
+    embedder = Step(PictureEmbedder, (config, index_dir.resolve() / PAGES_NAME, images_dir.resolve()))
+    record = read_record(index_dir)
+    paths = _embed_parts(embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, folder)
+    return merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config)
+
+
+def _embed_parts(embedder: Step, device: str, parts_dir: Path, num_pages: int, folder: StageFolder) -> list[Path]:
+    """The parts of the vectors of all pages, by what makes them; those with a file are kept."""
+    plan = plan_parts(parts_dir, num_pages)
+    left = {path: part for path, part in plan.items() if not path.exists()}
+    recorder = open_stage_recorder(folder.path)
+    with tqdm(
+        desc="embedding",
+        unit=" pages",
+        total=num_pages,
+        initial=num_pages - sum(map(len, left.values())),
+        mininterval=0.5 if sys.stderr.isatty() else 5,
+    ) as progress:
+        rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
+        for row in map_rows([embedder], rows, device, folder.path):
+            progress.update(count_pages(row))
+            recorder.set_progress("embedded_pages", int(progress.n), num_pages)
+    return list(plan)
 
 
 def count_pages(row: dict[str, Any]) -> int:

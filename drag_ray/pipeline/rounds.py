@@ -1,16 +1,19 @@
 """Rounds of collecting and training: each begins with the policy of the one before, and the best one is what is evaluated.
 
 Which round is best is decided by questions of the train part that all rounds held out (the format stage's validation side) and
-none trained on. The test questions are asked once, at the end. A single pass is one round without that choice. Either trains a
-reranker beside the policy where one is wanted, from the same questions, in folders of its own, evaluated with both.
+none trained on. The test questions are asked once, at the end. A single pass is one round without that choice. Either trains an
+embedding model and a reranker beside the policy where they are wanted, from the same questions, in folders of their own, and
+evaluates them with it: first what makes vectors, whose candidates the reranker then learns from.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from drag_ray.baselines.dense import Dense, IndexDense
+from drag_ray.baselines.hybrid import Hybrid, IndexHybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import override
@@ -29,7 +32,7 @@ from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline, run_stages
-from drag_ray.pipeline.stages import STAGES
+from drag_ray.pipeline.stages import STAGES, Stage
 from drag_ray.prompt.config import count_collected
 from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest, write_json, write_text
@@ -46,6 +49,8 @@ _RERANKER_OPTIONS: dict[str, dict[str, Any]] = {
     "cross_encoder": {"method": "cross_encoder", "epochs": 1, "batch_size": 8, "learning_rate": 1e-4},
 }
 """Of the finetune stage, by the kind of the reranker."""
+_EMBEDDER_STAGES = [STAGES["format"], STAGES["finetune"], STAGES["embed"]]
+_EMBEDDER_OPTIONS: dict[str, Any] = {"method": "embed", "epochs": 1, "batch_size": 32, "learning_rate": 5e-5}
 
 
 def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
@@ -58,22 +63,57 @@ def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
     Raises:
         ConfigError: `reranker` sets an option that there is not, or has another method trained, or cannot be trained so.
     """
-    options = _RERANKER_OPTIONS[config.train_reranker]
-    changed = override(config, {"format": {"formats": ["relevance"]}, "finetune": options})
-    changed = override(changed, config.reranker, "reranker")
-    if changed.finetune.method != options["method"]:
-        raise ConfigError(
-            f"reranker: finetune.method {changed.finetune.method} is not what train_reranker {config.train_reranker} trains. "
-            f"Leave it out there: it is {options['method']}."
-        )
-    reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("process", "format")]
-    # It starts from the model itself: what a policy has learned is to write.
-    engine = changed.engine.model_copy(update={"adapter": ""})
-    training = changed.model_copy(
-        update={"scope": _find_reranker_scope(config), "reads": (*reads, f"process={process}"), "engine": engine}
-    )
+    kind = config.train_reranker
+    training = _build_training(config, "reranker", _RERANKER_OPTIONS[kind], f"train_reranker {kind}", process)
     check_stages(_RERANKER_STAGES, training)
     return training
+
+
+def build_embedder_training(config: RunConfig, process: Address) -> RunConfig:
+    """The options of an embedding model's rows, its training and the vectors that it makes, as `build_reranker_training`.
+
+    Raises:
+        ConfigError: `embedder` sets an option that there is not, has another method trained or cannot be trained so, or windows
+            are longer than what the model reads.
+    """
+    training = _build_training(config, "embedder", _EMBEDDER_OPTIONS, "train_embedder", process)
+    window, read = training.embedding.window_tokens, training.finetune.embed.max_tokens
+    if window > read:
+        raise ConfigError(
+            f"embedding.window_tokens {window}: the embedding model that is trained reads {read} tokens at once "
+            f"(finetune.embed.max_tokens). Set one of them in `embedder`, as {{embedding = {{window_tokens = {read}}}}}."
+        )
+    check_stages(_EMBEDDER_STAGES, training)
+    return training
+
+
+def _build_training(config: RunConfig, ranker: str, options: dict[str, Any], switch: str, process: Address) -> RunConfig:
+    """The options of a ranker's rows and training, in a scope of its name."""
+    changed = override(config, {"format": {"formats": ["relevance"]}, "finetune": options})
+    changed = override(changed, getattr(config, ranker), ranker)
+    if changed.finetune.method != options["method"]:
+        raise ConfigError(
+            f"{ranker}: finetune.method {changed.finetune.method} is not what {switch} trains. "
+            f"Leave it out there: it is {options['method']}."
+        )
+    reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("process", "format", "finetune")]
+    # It starts from the model itself: what a policy has learned is to write.
+    engine = changed.engine.model_copy(update={"adapter": ""})
+    return changed.model_copy(
+        update={"scope": _find_scope(config, ranker), "reads": (*reads, f"process={process}"), "engine": engine}
+    )
+
+
+def read_embedder(config: RunConfig) -> RunConfig:
+    """The options with which what comes after the embedding model searches by its vectors, and evaluates them: `dense` and what
+    the options name beside it, and the same by the index's own where it has some."""
+    reads = [entry for entry in config.reads if entry.partition("=")[0] != "embed"]
+    address = Address("embed", scope=_find_scope(config, "embedder"))
+    baselines = list(dict.fromkeys((*config.evaluate.baselines, Dense.name)))
+    own = {Dense.name: IndexDense.name, Hybrid.name: IndexHybrid.name} if config.embedding.model else {}
+    baselines += [own[name] for name in baselines if name in own and own[name] not in baselines]
+    evaluate = config.evaluate.model_copy(update={"baselines": tuple(baselines)})
+    return config.model_copy(update={"reads": (*reads, f"embed={address}"), "evaluate": evaluate})
 
 
 def build_reranked_evaluation(config: RunConfig) -> RunConfig:
@@ -89,7 +129,7 @@ def build_reranked_evaluation(config: RunConfig) -> RunConfig:
             f"evaluate.rerank.model {options.model!r}: the pipeline trains one itself (reranker), which is evaluated. Leave one "
             "of them out."
         )
-    finetune_dir = Address("finetune", scope=_find_reranker_scope(config)).locate(config.run_dir)
+    finetune_dir = Address("finetune", scope=_find_scope(config, "reranker")).locate(config.run_dir)
     folder = (finetune_dir / (ADAPTER_DIR_NAME if config.train_reranker == "llm" else ENCODER_DIR_NAME)).resolve()
     baselines = settings.baselines if Rerank.name in settings.baselines else (*settings.baselines, Rerank.name)
     update = {"baselines": baselines, "rerank": options.model_copy(update={"model": str(folder)})}
@@ -98,13 +138,52 @@ def build_reranked_evaluation(config: RunConfig) -> RunConfig:
     return evaluation
 
 
-def train_reranker(training: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
-    """Write its rows and train it, as `build_reranker_training` says; what is finished is skipped."""
-    return run_stages(_RERANKER_STAGES, training, start_ray)
+@dataclass(frozen=True)
+class Rankers:
+    """The rankers that are trained beside a policy: the options of their training, in order, and those of what compares them."""
+
+    trainings: list[tuple[list[Stage], RunConfig]]
+    compared: RunConfig
+
+    def train(self, start_ray: Callable[[], object]) -> dict[str, Manifest]:
+        """Write their rows and train them; what is finished is skipped."""
+        finished: dict[str, Manifest] = {}
+        for stages, training in self.trainings:
+            finished |= run_stages(stages, training, start_ray)
+        return finished
 
 
-def _find_reranker_scope(config: RunConfig) -> str:
-    return "/".join(part for part in (config.scope, "reranker") if part)
+def plan_rankers(config: RunConfig, process: Address) -> Rankers:
+    """The rankers that a run wants, none or one of each kind.
+
+    Args:
+        config: of the run.
+        process: whose questions they learn from.
+
+    Raises:
+        ConfigError: one of them cannot be trained, or evaluated, so.
+    """
+    trainings: list[tuple[list[Stage], RunConfig]] = []
+    config = _keep_vectors(config)
+    if config.train_embedder:
+        trainings.append((_EMBEDDER_STAGES, build_embedder_training(config, process)))
+        config = read_embedder(config)
+    if config.train_reranker:
+        trainings.append((_RERANKER_STAGES, build_reranker_training(config, process)))
+        config = build_reranked_evaluation(config)
+    return Rankers(trainings, config)
+
+
+def _keep_vectors(config: RunConfig) -> RunConfig:
+    """The options with which stages in other scopes search by the vectors that those of the run's own do, if it has embedded
+    pages again. What is trained of such vectors is not among them: its rows would depend on itself."""
+    if any(entry.partition("=")[0] == "embed" for entry in config.reads):
+        return config
+    return config.model_copy(update={"reads": (*config.reads, f"embed={Address('embed', scope=config.scope)}")})
+
+
+def _find_scope(config: RunConfig, ranker: str) -> str:
+    return "/".join(part for part in (config.scope, ranker) if part)
 
 
 def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
@@ -116,14 +195,13 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
     Raises:
         ConfigError: a stage cannot be run with these options; then none has been.
     """
-    if not config.train_reranker:
+    rankers = plan_rankers(config, Address("process", scope=config.scope))
+    if not rankers.trainings:
         return run_stages(list_pipeline(config), config, start_ray)
-    training = build_reranker_training(config, Address("process", scope=config.scope))
-    evaluation = build_reranked_evaluation(config)
     compared = list_compared(config)
     finished = run_stages([stage for stage in list_pipeline(config) if stage not in compared], config, start_ray)
-    finished |= train_reranker(training, start_ray)
-    return finished | run_stages(compared, evaluation, start_ray)
+    finished |= rankers.train(start_ray)
+    return finished | run_stages(compared, rankers.compared, start_ray)
 
 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
@@ -135,11 +213,11 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         The manifests of all stages, by their addresses.
 
     Raises:
-        ConfigError: the curriculum or `reranker` sets an option that there is not, or a round's method trains no policy.
+        ConfigError: the curriculum, `embedder` or `reranker` sets an option that there is not, or a round's method trains no
+            policy.
     """
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
-    reranker = build_reranker_training(config, Address("process", scope=f"{_SCOPE}/1")) if config.train_reranker else None
-    compared = build_reranked_evaluation(config) if reranker else config
+    rankers = plan_rankers(config, Address("process", scope=f"{_SCOPE}/1"))
     evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
     finished: dict[str, Manifest] = {}
@@ -153,9 +231,8 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     _logger.info(format_history(history))
     best = choose_best(history)
     _logger.info(f"round {best.number} has the best {best.chosen_by} on the validation questions; it is evaluated")
-    if reranker:
-        finished |= train_reranker(reranker, start_ray)
-    final = build_final(compared, best.number)
+    finished |= rankers.train(start_ray)
+    final = build_final(rankers.compared, best.number)
     return finished | run_stages(list_compared(final), final, start_ray)
 
 
@@ -178,7 +255,7 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
     engine = changed.engine
     if number > 1:
         engine = engine.model_copy(update={"adapter": str(_locate_adapter(config, number - 1))})
-    return changed.model_copy(update={"scope": f"{_SCOPE}/{number}", "engine": engine})
+    return _keep_vectors(changed).model_copy(update={"scope": f"{_SCOPE}/{number}", "engine": engine})
 
 
 def build_validation(round_config: RunConfig) -> RunConfig:

@@ -56,6 +56,12 @@ class RunConfig(BaseConfig):
     reranker: dict[str, Any] = Field(default_factory=dict)
     """options in which the rows and the training of that reranker differ from the run's, in sections as in this file, for example
     {finetune = {limit = 8000}}"""
+    train_embedder: bool = False
+    """the pipeline trains an embedding model, on the questions of its (first) collection, and embeds the pages again with it (the
+    stage `embed`): by its vectors the reranker's rows are drawn, and the evaluation searches"""
+    embedder: dict[str, Any] = Field(default_factory=dict)
+    """options in which its rows, its training and its windows differ from the run's, in sections as in this file, for example
+    {finetune = {embed = {model = "intfloat/e5-base-v2"}}}"""
     optimise_prompt: bool = False
     """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0

@@ -10,6 +10,7 @@ from typing import Any
 from drag_ray.cluster.interruption import let_waits_end
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import Sections
+from drag_ray.embed.config import EmbedSections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.finetune.config import FinetuneSections
@@ -78,6 +79,7 @@ _ENGINE_RUNTIME = (
     *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
     *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
+_EMBEDDING_RUNTIME = ("embedding.device", "embedding.batch_size")
 _ROLLOUT_RUNTIME = (*_ENGINE_RUNTIME, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
 
 STAGES: dict[str, Stage] = {
@@ -89,7 +91,7 @@ STAGES: dict[str, Stage] = {
             sections=IndexSections,
             version=2,
             runtime_only_options=(
-                *("embedding.device", "embedding.batch_size"),
+                *_EMBEDDING_RUNTIME,
                 *("image_embedding.device", "image_embedding.batch_size"),
             ),
             # What reads documents, finds near-duplicates among their pages, and searches them.
@@ -106,6 +108,7 @@ STAGES: dict[str, Stage] = {
             sections=CollectSections,
             version=2,
             reads=("index",),
+            optional_inputs=("embed",),  # where the agent searches by vectors
             runtime_only_options=(*_ROLLOUT_RUNTIME, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
             checked_on_open=(IMAGES_DIR_NAME,),
@@ -124,7 +127,7 @@ STAGES: dict[str, Stage] = {
             sections=FormatSections,
             version=2,
             reads=("process",),
-            optional_inputs=("index",),  # trajectories from elsewhere come without one
+            optional_inputs=("index", "embed"),  # trajectories from elsewhere come without an index
             checked_on_open=(IMAGES_DIR_NAME,),
         ),
         Stage(
@@ -141,13 +144,22 @@ STAGES: dict[str, Stage] = {
             repairs_in_place=True,  # from its last checkpoint, without training again
         ),
         Stage(
+            name="embed",
+            summary="Embed the pages of an index again, with a model that was trained or another one.",
+            sections=EmbedSections,
+            reads=("index",),
+            optional_inputs=("finetune",),  # for the model
+            runtime_only_options=_EMBEDDING_RUNTIME,
+            switch="train_embedder",
+        ),
+        Stage(
             name="prompt",
             summary="Optimise the base model's instructions, as a baseline for training.",
             sections=PromptSections,
             version=2,
             reads=("index",),
-            # For the number of rollouts, and for what training is validated on.
-            optional_inputs=("collect", "format"),
+            # For the number of rollouts, for what training is validated on, and where the agent searches by vectors.
+            optional_inputs=("collect", "format", "embed"),
             # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.adapter", "engine.logprobs"),
             packages=("gepa",),
@@ -163,7 +175,7 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
             # known to finetune best, so it comes last; format knows the validation questions.
-            optional_inputs=("prompt", "format", "finetune"),
+            optional_inputs=("embed", "prompt", "format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.seeds", "engine.logprobs"),
             own_files=OWN_FILES,
@@ -175,10 +187,13 @@ STAGES: dict[str, Stage] = {
 COMPARED = ("prompt", "evaluate")
 """Stages that come after all training."""
 
+OF_RANKERS = ("embed",)
+"""Stages that a pipeline runs for what it trains beside its policy alone, in folders of its own."""
+
 SERVE = Stage(
     name="serve",
     summary="Serve the base model and its adapters, and search with them, behind one OpenAI-compatible endpoint.",
     sections=ServeSections,
-    optional_inputs=("finetune", "index"),
+    optional_inputs=("finetune", "index", "embed"),
 )
 """It leaves no folder behind: its work is done as long as it runs."""

@@ -39,8 +39,8 @@ class PromptSections(Sections):
     prompt: PromptConfig
 
     def list_unread(self) -> tuple[str, ...]:
-        """The collection says no more than how many rollouts it has made."""
-        return ("collect",) if self.prompt.rollouts else ()
+        """The collection says no more than how many rollouts it has made, and vectors are not searched by words."""
+        return (*(("collect",) if self.prompt.rollouts else ()), *(("embed",) if self.agent.retrieval == "bm25" else ()))
 
     def list_code(self) -> list[Path]:
         """The modules of the agent's tools."""

@@ -110,7 +110,9 @@ class _Engines:
 
     def __init__(self, sections: PromptSections, inputs: Inputs, folder: StageFolder) -> None:
         engine = sections.engine.model_copy(update={"adapter": "", "logprobs": False})
-        self._options = build_options(sections.agent, engine, sections.rollout, inputs["index"], folder.path)
+        self._options = build_options(
+            sections.agent, engine, sections.rollout, inputs["index"], folder.path, inputs.find("embed")
+        )
         self._sections, self._actors = sections, list[Any]()
         self._earlier_logs = engine_logs.read_changes(folder.path)
 
@@ -160,7 +162,7 @@ class PromptWorker:
         engine_logs.log_to_file(options.run_dir)
         self._generate = start_engine(options)
         self._searcher = Searcher(locate_index(options))
-        index = open_page_index(self._searcher, options.agent.retrieval, options.index_dir.parent)
+        index = open_page_index(self._searcher, options.agent.retrieval, options.vectors_dir)
         self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
 

@@ -67,6 +67,7 @@ def _detach(options: WorkerOptions, keep: Keep) -> WorkerOptions:
     return replace(
         options,
         index_dir=index_dir,
+        vectors_dir=places.locate(options.vectors_dir),
         image_dirs=tuple(map(places.locate, options.image_dirs)),
         node_dir=None,
         local_dir=node_dir,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.prompts import list_shown_functions
-from drag_ray.agent.retrieval import require_vectors
+from drag_ray.agent.retrieval import find_vectors
 from drag_ray.agent.task import Policy
 from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
@@ -41,8 +41,9 @@ class WorkerOptions:
     `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
     images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
-    With a `node_dir` the index is copied there and searched there. `stored` are the stages that are read, for nodes that do not
-    see the run's folder: such a node has images and logs in its `local_dir`, and further images from its `supply` (`detached`).
+    `vectors_dir` is read where the agent searches by vectors. With a `node_dir` the index is copied there and searched there.
+    `stored` are the stages that are read, for nodes that do not see the run's folder: such a node has images and logs in its
+    `local_dir`, and further images from its `supply` (`detached`).
     `build_engine` makes the engine in the worker's own process, with the adapters of these folders, `build_callers` what calls
     those tools that are not called in that process, by name.
     """
@@ -54,6 +55,7 @@ class WorkerOptions:
     policies: Mapping[str, Policy]
     concurrent_rollouts: int
     flush_s: float
+    vectors_dir: Path = Path()
     max_tries: int = 1
     enough_successes: int = 0
     baselines: Mapping[str, Baseline] | None = None
@@ -118,15 +120,22 @@ def list_adapters(options: WorkerOptions) -> list[str]:
 
 
 def build_options(
-    agent: AgentConfig, engine: EngineConfig, rollout: RolloutConfig, index_dir: Path, run_dir: Path
+    agent: AgentConfig,
+    engine: EngineConfig,
+    rollout: RolloutConfig,
+    index_dir: Path,
+    run_dir: Path,
+    embed_dir: Path | None = None,
 ) -> WorkerOptions:
     """The options of a run's workers, in which one policy writes: the model with the adapter that the engine names.
 
     Args:
         index_dir: the folder of the index stage.
         run_dir: where the rollouts are kept.
+        embed_dir: the folder of the stage `embed`, where it is read.
 
     Raises:
+        SearchIndexError: the vectors that are to be searched are of another index.
         ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; a tool cannot be
             had or lacks something in the index, or the model's chat template does not show it; there are no vectors to search.
     """
@@ -136,7 +145,7 @@ def build_options(
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))
     agent.load_tools().check_index(index_dir.resolve())
-    require_vectors(index_dir, agent.retrieval, "agent.retrieval")
+    vectors_dir = find_vectors(index_dir, embed_dir, agent.retrieval, "agent.retrieval")
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(index_dir / "search_index").resolve(),
@@ -145,6 +154,7 @@ def build_options(
         policies={"": Policy(engine.model, engine.adapter)},
         concurrent_rollouts=rollout.concurrent_rollouts,
         flush_s=rollout.flush_s,
+        vectors_dir=vectors_dir.resolve(),
         max_tries=rollout.max_tries,
         image_dirs=_find_images(agent, index_dir.resolve()),
         node_dir=rollout.node_dir,

@@ -5,6 +5,7 @@
       rows.npy        int64 (windows,): the row of each window's page in the index's page table, ascending
       vectors.json    what made the vectors
       checksums.jsonl the sizes and hashes of all these (see `checksums`)
+    model/            beside them, of vectors that the stage `embed` has made with a model that the run has trained: a copy of it
 
 Search is exact: every query is compared with every window, so that a ranking is not a matter of chance and nothing has to be
 tuned. That reads the whole file for each query. On two cores a query takes 20 ms over 100,000 windows of 384 dimensions (154 MB)
@@ -28,10 +29,12 @@ from drag_ray.storage.new_folder import replaced_folder
 
 DIR_NAME = "vectors"
 IMAGES_DIR_NAME = "image_vectors"
+MODEL_DIR_NAME = "model"
 _OPTIONS = {DIR_NAME: "embedding.model", IMAGES_DIR_NAME: "image-embedding.model"}
 PROBE = "Which page says how fast the rotor may turn?"
 """A query whose vector is kept with those of the pages: it shows whether a model still is the one that made them."""
 _RECORD_NAME, _ROWS_NAME, _VECTORS_NAME = "vectors.json", "rows.npy", "vectors.npy"
+_EMBED_JOB = "jobs/embed.py"
 _FORMAT = 1
 _MIN_AGREEMENT = 0.99
 """Cosine of the probe's vectors, then and now: number formats and processors change less, another model changes more."""
@@ -108,10 +111,7 @@ class PageVectors:
     def __init__(self, vectors_dir: Path, index_fingerprint: str) -> None:
         self.vectors_dir = vectors_dir
         with reading(vectors_dir):
-            self.record = _read_record(vectors_dir)
-            if self.record.index_fingerprint != index_fingerprint:
-                of_others = f"vectors of the index {self.record.index_fingerprint}, this one is {index_fingerprint}"
-                raise SearchIndexError(f"{vectors_dir}: {of_others}. {REBUILD}")
+            self.record = read_vectors_record(vectors_dir, index_fingerprint)
             check_files(vectors_dir, _VECTORS_NAME)
             self._vectors, rows = _open_files(vectors_dir, (self.record.num_windows, self.record.dimensions))
         self._rows, self._starts = np.unique(rows, return_index=True)
@@ -145,7 +145,8 @@ class PageVectors:
 
 def _name_command(vectors_dir: Path) -> str:
     """The command that makes such vectors."""
-    return f"python jobs/index.py --{_OPTIONS.get(vectors_dir.name, _OPTIONS[DIR_NAME])} FOLDER"
+    own = artifacts.read_command(vectors_dir.parent)
+    return own if _EMBED_JOB in own else f"python jobs/index.py --{_OPTIONS.get(vectors_dir.name, _OPTIONS[DIR_NAME])} FOLDER"
 
 
 def _compute_cosine(first: np.ndarray, second: np.ndarray) -> float:
@@ -162,6 +163,21 @@ def _open_files(vectors_dir: Path, shape: tuple[int, int]) -> tuple[np.ndarray, 
     except (OSError, ValueError, EOFError) as error:
         raise SearchIndexError(f"{vectors_dir}: cannot be read ({error}). {REBUILD}") from None
     return vectors, rows
+
+
+def read_vectors_record(vectors_dir: Path, index_fingerprint: str) -> VectorsRecord:
+    """The record of an index's vectors.
+
+    Raises:
+        SearchIndexError: there are none, it is damaged, or they are of another index.
+    """
+    record = _read_record(vectors_dir)
+    if record.index_fingerprint != index_fingerprint:
+        of_others = f"vectors of the index {record.index_fingerprint}, this one is {index_fingerprint}"
+        command = _name_command(vectors_dir)
+        remedy = f"Embed its pages: {command}" if _EMBED_JOB in command else REBUILD
+        raise SearchIndexError(f"{vectors_dir}: {of_others}. {remedy}")
+    return record
 
 
 def _read_record(vectors_dir: Path) -> VectorsRecord:

@@ -19,7 +19,6 @@ from drag_ray.cluster.metrics import RayRequestRecorder
 from drag_ray.engine.image_inputs import ServedImageInputs
 from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm_client import VllmClient
-from drag_ray.search import vectors
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.adapters.adapter_files import AdapterFolders
@@ -69,7 +68,7 @@ def open_search_service(
     image_inputs = ServedImageInputs(images.open) if images else None
     client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), image_inputs)
     searcher = Searcher(index_dir)
-    retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.serve.retrieval, settings.serve.rerank)
+    retrieval = open_retrieval(searcher, Path(settings.vectors_dir), settings.serve.retrieval, settings.serve.rerank)
     run, _ = open_tracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
     return SearchService(searcher, retrieval, models, client.draw, Limits(settings.serve), RayRequestRecorder(), run, images)
 

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import list_shown_functions
-from drag_ray.agent.retrieval import require_vectors
+from drag_ray.agent.retrieval import find_vectors
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.config import EngineConfig
@@ -46,6 +46,7 @@ class AppSettings:
         max_lora_rank: one of vLLM's ranks.
         key: recognises the key; None where requests need none.
         index_dir: the search index; empty for an endpoint without one.
+        vectors_dir: that of its vectors, there or not.
         parsers: of the replies to chats.
         question_weights: by the names of models that an evaluation found them for.
         telemetry: where spans of searches go.
@@ -60,6 +61,7 @@ class AppSettings:
     max_lora_rank: int = 16
     key: KeyHash | None = None
     index_dir: str = ""
+    vectors_dir: str = ""
     parsers: Parsers = field(default_factory=Parsers)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -80,9 +82,9 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
     agents = (sections.agent, *(record.agent for record in records.values()))
     for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
-    index_dir = resolve_index(inputs.find("index"))
+    index_dir, vectors_dir = resolve_index(inputs.find("index")), ""
     if index_dir:
-        _check_searches(Path(index_dir).parent, serve, agents)
+        vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
     say_other_origins(index_dir, records, serve.evaluation)
     resolved = {
         "api_key": SecretStr(""),
@@ -98,6 +100,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
         max_lora_rank=compute_max_lora_rank(serve, adapters),
         key=hash_key(key) if key else None,
         index_dir=index_dir,
+        vectors_dir=vectors_dir,
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
         telemetry=sections.telemetry,
@@ -140,8 +143,12 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
     return weights
 
 
-def _check_searches(index_dir: Path, config: ServeConfig, agents: Iterable[AgentConfig]) -> None:
-    """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
+def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig, agents: Iterable[AgentConfig]) -> str:
+    """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none; returns the folder
+    of the vectors."""
+    if embed_dir:
+        require_manifest(embed_dir)
+        refuse_damage(embed_dir, whole=True)
     if config.rerank.model:
         from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 
@@ -150,7 +157,8 @@ def _check_searches(index_dir: Path, config: ServeConfig, agents: Iterable[Agent
             raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
         if doubt:
             _logger.warning(doubt)
-    require_vectors(index_dir, config.retrieval, "serve.retrieval")
+    vectors_dir = find_vectors(index_dir, embed_dir, config.retrieval, "serve.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)
-        require_vectors(index_dir, agent.retrieval, "agent.retrieval")
+        find_vectors(index_dir, embed_dir, agent.retrieval, "agent.retrieval")
+    return str(vectors_dir.resolve())

@@ -11,26 +11,27 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_710,
-    "api": 1_140,
-    "baselines": 2_010,
+    "agent": 2_730,
+    "api": 1_160,
+    "baselines": 2_030,
     "cli": 610,
     "cluster": 1_250,
-    "collect": 160,
+    "collect": 170,
     "corpus": 3_720,
+    "embed": 90,
     "engine": 3_930,
-    "evaluate": 5_640,
+    "evaluate": 5_650,
     "examples": 630,
     "finetune": 3_950,
-    "format": 2_470,
-    "index": 560,
-    "pipeline": 1_140,
+    "format": 2_490,
+    "index": 570,
+    "pipeline": 1_230,
     "process": 2_390,
-    "prompt": 580,
+    "prompt": 590,
     "recipes": 1_320,
-    "rollout": 3_130,
-    "search": 2_690,
-    "serve": 4_230,
+    "rollout": 3_140,
+    "search": 2_700,
+    "serve": 4_240,
     "stage_runs": 790,
     "storage": 1_000,
     "tools": 2_680,
@@ -38,10 +39,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 437
-OPTIONS = 325
+FILES = 440
+OPTIONS = 327
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_350
+TEST_LINES = 45_540
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -70,7 +70,8 @@ def roll_out(
         ConfigError: the index lacks what a baseline searches.
     """
     tasks, names = build_plan(questions, (PRESET,), 1, sections.seed), sections.evaluate.baselines
-    sources = Sources(sections.evaluate, inputs["index"], sections.seed, find_reranker(inputs.find("finetune")))
+    reranker = find_reranker(inputs.find("finetune"))
+    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reranker, inputs.find("embed"))
     with ThreadPoolExecutor(1) as beside:
         preparing = beside.submit(_prepare, [name for name in names if not BASELINES[name].uses_engine], sources)
         searching = beside.submit(lambda: _run_without_engine(preparing.result(), tasks, sections.agent, sources.index_dir))
@@ -178,7 +179,8 @@ def _build_options(
     for model in models:
         check_adapter(model.engine)
     policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
-    options = build_options(sections.agent, models[0].engine, sections.rollout, inputs["index"], rollouts_dir)
+    places = inputs["index"], rollouts_dir, inputs.find("embed")
+    options = build_options(sections.agent, models[0].engine, sections.rollout, *places)
     return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.agent.environment import PageIndex
-from drag_ray.agent.retrieval import open_page_index, require_vectors
+from drag_ray.agent.retrieval import find_vectors, open_page_index
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.corpus.near_duplicates import Shingles, compute_shingles, is_similar
 from drag_ray.engine.models.relevance import write_judgement
@@ -45,15 +45,17 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index.
 
     Raises:
-        ConfigError: the index has no vectors, which `relevance_retrieval` needs, or their model is gone.
+        ConfigError: there are no vectors, which `relevance_retrieval` needs, or their model is gone.
+        SearchIndexError: they are damaged, or of another index or model.
     """
     questions = part.trajectories.filter(pl.col("task").is_in(SEARCHING) & (pl.col("evidence").list.len() > 0))
     asked = questions.unique("question_id", keep="first", maintain_order=True).select("question_id", "question", "evidence")
     if asked.is_empty() or part.index_dir is None:
         return pl.DataFrame(schema=pl.Schema(to_schema(PageRow)))
-    require_vectors(part.index_dir, config.relevance_retrieval, "format.relevance_retrieval")
+    retrieval = config.relevance_retrieval
+    vectors_dir = find_vectors(part.index_dir, part.embed_dir, retrieval, "format.relevance_retrieval")
     searcher = Searcher(part.index_dir / "search_index")
-    index = open_page_index(searcher, config.relevance_retrieval, part.index_dir)
+    index = open_page_index(searcher, retrieval, vectors_dir)
     rows = [row for one in asked.iter_rows(named=True) for row in _list_pages(one, searcher, index, config)]
     return pl.DataFrame(rows, schema=pl.Schema(to_schema(PageRow)))
 

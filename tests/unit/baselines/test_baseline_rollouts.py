@@ -12,8 +12,8 @@ from drag_ray.agent.config import AgentConfig, Example, RerankOptions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline
-from drag_ray.baselines.dense import Dense
-from drag_ray.baselines.hybrid import Hybrid, HybridConfig
+from drag_ray.baselines.dense import Dense, IndexDense
+from drag_ray.baselines.hybrid import Hybrid, HybridConfig, IndexHybrid
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.passages import PassageConfig
 from drag_ray.baselines.query2doc import PassageExample, Query2doc
@@ -58,8 +58,8 @@ def prepare(searcher: Searcher) -> dict[str, Baseline]:
     rerank = Rerank(RerankedConfig(model=str(searcher.index_dir.parent / "cross_encoder"), depth=3))
     return {
         **PREPARED,
-        "dense": Dense(vectors_dir),
-        "hybrid": Hybrid(vectors_dir, HybridConfig(depth=3)),
+        **{baseline.name: baseline(vectors_dir) for baseline in (Dense, IndexDense)},
+        **{baseline.name: baseline(vectors_dir, HybridConfig(depth=3)) for baseline in (Hybrid, IndexHybrid)},
         "rerank": rerank,
     }
 

@@ -1,6 +1,7 @@
 """What is said of the baselines that there are: names, options, needs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
     assert BASELINES["dense"].prepare(Sources(evaluate, tmp_path, 0)) == Dense(tmp_path / "vectors")
     options = HybridConfig(depth=30, rrf_k=10)
     assert BASELINES["hybrid"].prepare(Sources(evaluate, tmp_path, 0)) == Hybrid(tmp_path / "vectors", options)
+
+
+def test_vectors_that_were_made_again_stand_beside_those_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drag_ray.search.vectors.has_vectors", lambda folder: True)
+    for name in ("read_fingerprint", "vectors.read_vectors_record"):
+        monkeypatch.setattr(f"drag_ray.agent.retrieval.{name}", lambda *given: None)
+    sources = Sources(EvaluateConfig(), tmp_path / "index", 0, embed_dir=tmp_path / "embed")
+    for name, stage in {"dense": "embed", "hybrid": "embed", "index_dense": "index", "index_hybrid": "index"}.items():
+        prepared: Any = BASELINES[name].prepare(sources)
+        assert prepared.vectors_dir == tmp_path / stage / "vectors"
 
 
 @pytest.fixture

@@ -259,7 +259,7 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert starts == ["here", "engines"]
-    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 1  # all but `prompt`
+    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 2  # all but `embed` and `prompt`
     assert main(["pipeline", "--run-dir", str(run_dir / "other"), "--no-rollout.keep-engines"]) == 0
     assert starts == ["here", "engines", ""]
 
@@ -333,6 +333,25 @@ def read_inputs(stage: str, run_dir: Path, *options: str) -> set[str]:
 def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
     assert read_inputs("prompt", run_dir) == {"index", "collect", "format", "gepa"}
     assert read_inputs("prompt", run_dir, "--prompt.rollouts", "500") == {"index", "format", "gepa"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "options"),
+    [
+        ("collect", "--agent.retrieval dense"),
+        ("prompt", "--agent.retrieval hybrid"),
+        ("format", "--format.formats relevance --format.relevance-retrieval hybrid"),
+        ("evaluate", "--agent.retrieval dense"),
+        ("evaluate", "--evaluate.baselines dense"),
+        ("evaluate", "--evaluate.baselines index_hybrid"),
+        ("evaluate", "--evaluate.baselines rerank --evaluate.rerank.retrieval hybrid"),
+        ("evaluate", "--evaluate.baselines features --evaluate.features.retrieval dense"),
+    ],
+)
+def test_vectors_that_were_made_again_count_where_they_are_searched_alone(run_dir: Path, stage: str, options: str) -> None:
+    assert "embed" in read_inputs(stage, run_dir, *options.split())
+    by_words = options.replace("hybrid", "bm25").replace("dense", "bm25") if "retrieval" in options else ""
+    assert "embed" not in read_inputs(stage, run_dir, *by_words.split())
 
 
 def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:

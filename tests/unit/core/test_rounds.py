@@ -14,6 +14,7 @@ from drag_ray.pipeline.rounds import (
     build_reranker_training,
     build_round,
     build_validation,
+    plan_rankers,
     run_pass,
     run_rounds,
 )
@@ -122,10 +123,36 @@ def test_it_is_evaluated_beside_what_else_is_compared(reranking: RunConfig, tmp_
     assert build_reranked_evaluation(ordered).evaluate.baselines == ("rerank", "rm3")
 
 
+def test_an_embedder_comes_before_the_rows_and_the_evaluation_that_search_by_its_vectors(reranking: RunConfig) -> None:
+    given = {"train_embedder": True, "embedding": {"model": "somebody/embedder"}, "evaluate": {"baselines": ["hybrid", "rm3"]}}
+    rankers = plan_rankers(override(reranking, given), PROCESS)
+    (stages, embedder), (_, reranker) = rankers.trainings
+    assert [stage.name for stage in stages] == ["format", "finetune", "embed"]
+    assert (embedder.scope, embedder.finetune.method, embedder.format.formats) == ("embedder", "embed", ("relevance",))
+    # Its own rows are never drawn by what is trained on them.
+    assert embedder.reads == ("index=index", "embed=embed", "process=rounds/1/process")
+    assert (reranker.scope, reranker.reads[-2:]) == ("reranker", ("embed=embedder/embed", "process=rounds/1/process"))
+    assert rankers.compared.reads[-1] == "embed=embedder/embed"
+    beside = ("dense", "index_hybrid", "index_dense", "rerank")
+    assert rankers.compared.evaluate.baselines == ("hybrid", "rm3", *beside)
+    without = override(reranking, {"train_embedder": True, "train_reranker": ""})
+    assert plan_rankers(without, PROCESS).compared.evaluate.baselines == ("question", "dense")
+    assert build_round(reranking, 2).reads[-1] == "embed=embed"
+
+
 @pytest.mark.parametrize("rounds", [0, 2])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"train_embedder": True, "embedder": {"finetunes": {}}}, "embedder: unknown key 'finetunes'"),
+        (
+            {"train_embedder": True, "embedder": {"finetune": {"method": "dpo"}}},
+            "embedder: finetune.method dpo is not what train_embedder trains",
+        ),
+        (
+            {"train_embedder": True, "embedder": {"finetune": {"embed": {"max_tokens": 128}}}},
+            r"embedding.window_tokens 256: .* reads 128 tokens at once .*\{embedding = \{window_tokens = 128\}\}",
+        ),
         ({"reranker": {"finetunes": {}}}, "reranker: unknown key 'finetunes'"),
         ({"reranker": {"finetune": {"method": "sft"}}}, "reranker: finetune.method sft is not what train_reranker llm trains"),
         ({"evaluate": {"rerank": {"model": "another"}}}, "evaluate.rerank.model 'another': the pipeline trains one itself"),

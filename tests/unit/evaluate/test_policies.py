@@ -200,7 +200,7 @@ def test_the_rows_of_training_are_read_where_their_questions_are_asked() -> None
         options: configure(*options).list_unread()
         for options in ((), ("--evaluate.question-weights", "1"), ("--evaluate.split", "validation"))
     }
-    assert list(unread.values()) == [("format",), (), ()]
+    assert list(unread.values()) == [("format", "embed"), ("embed",), ("embed",)]
 
 
 def test_other_models_are_compared_and_never_the_subject(run_dir: Path) -> None:

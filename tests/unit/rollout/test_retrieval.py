@@ -64,6 +64,7 @@ def test_what_the_model_writes_and_its_question_are_searched_as_the_agent_says(
         policies={"": Policy("model")},
         concurrent_rollouts=1,
         flush_s=0,
+        vectors_dir=index_dir / "vectors",
     )
     worker = build_worker(options, ScriptedEngine(lambda request: "<search>oil^2 spar</search>"))
     run_chunks(worker, list(cut_chunks(build_plan([QUESTION], ("default",), 1, run_seed=0), 1)))

@@ -43,7 +43,7 @@ class _Vectors:
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     monkeypatch.setattr(settings, "check_functions_shown", lambda *_: None)  # the embedded model's template shows none
     finish_index(tmp_path, [Page("a.pdf", 1, 1, "rotor")], [])
-    return Inputs({"index": tmp_path / "index", "finetune": None})
+    return Inputs({"index": tmp_path / "index", "finetune": None, "embed": None})
 
 
 def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object], key: str = "") -> settings.AppSettings:
