@@ -212,7 +212,8 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
     identity = compute_identity(stage, config)
     stage_dir = config.run_dir / identity.address
     _pull_own(identity, config)
-    folder = StageFolder(stage_dir, identity, find_damage(stage_dir, whole=config.verify), stage.repairs_in_place)
+    damage = find_damage(stage_dir, whole=config.verify)
+    folder = StageFolder(stage_dir, identity, damage, stage.repairs_in_place, stage.keeps_earlier)
     finished = artifacts.read_manifest(folder.path) if folder.is_finished() else None
     if finished:
         _logger.info(f"{identity.address}: unchanged, skipped ({folder.path})")

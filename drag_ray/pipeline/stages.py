@@ -44,6 +44,7 @@ class Stage:
         own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
         checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
         repairs_in_place: it does again what is missing from its folder, so what is damaged need not cost the rest.
+        keeps_earlier: what it made before stays in its place, and is read, until it has made the new.
         is_shared: a run has one, whatever the scope of the stages that read it.
         switch: the option of the run with which the pipeline runs it; without one it always does.
     """
@@ -59,6 +60,7 @@ class Stage:
     own_files: tuple[str, ...] = ()
     checked_on_open: tuple[str, ...] = ()
     repairs_in_place: bool = False
+    keeps_earlier: bool = False
     is_shared: bool = False
     switch: str = ""
 
@@ -150,6 +152,7 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             optional_inputs=("finetune",),  # for the model
             runtime_only_options=_EMBEDDING_RUNTIME,
+            keeps_earlier=True,  # searches go on
             switch="train_embedder",
         ),
         Stage(

@@ -40,15 +40,27 @@ class StageFolder:
 
     Entering takes the folder's lock and settles what is found there: unfinished work of the same identity
     is kept (`resumed` is True) and loses its manifest, anything else is moved to `_previous/` beside it, never deleted.
-    `finish` writes the manifest; leaving without it leaves the folder unfinished.
+    `finish` writes the manifest; leaving without it leaves the folder unfinished. Where the work before is to stay of use until
+    then, it is done in a hidden folder beside it, which takes its place at the end.
 
     Args:
         damage: what of the finished folder is not as it was written (see `damage`); it is done again.
         repairs_in_place: the stage does again what is missing from its folder, so that only the damaged files are moved away.
+        keeps_earlier: finished work of another identity stays in its place until this is finished.
     """
 
-    def __init__(self, path: Path, identity: Identity, damage: Sequence[Damage] = (), repairs_in_place: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        damage: Sequence[Damage] = (),
+        repairs_in_place: bool = False,
+        keeps_earlier: bool = False,
+    ) -> None:
+        self._place = path
+        earlier = read_manifest(path) if keeps_earlier and not damage else None
+        replaces = earlier is not None and earlier.fingerprint != identity.fingerprint
+        self.path = path.with_name(f".{path.name}.next") if replaces else path
         self.identity = identity
         self.resumed = False
         self._damage = damage
@@ -58,7 +70,7 @@ class StageFolder:
 
     def is_finished(self) -> bool:
         """True if the folder already holds the finished work of this very identity, undamaged, with nothing left to try again."""
-        manifest = None if self._damage else read_manifest(self.path)
+        manifest = None if self._damage else read_manifest(self._place)
         if manifest is None or manifest.fingerprint != self.identity.fingerprint:
             return False
         return manifest.is_settled(self.identity.max_tries)
@@ -114,7 +126,15 @@ class StageFolder:
             files = checksums.list_files(self.path, leave_out)
             paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
             write_list(self.path, manifest, checksums.compute_checksums(self.path, paths))
+            if self.path != self._place:
+                self._take_place()
         return require_manifest(self.path)
+
+    def _take_place(self) -> None:
+        next_dir, self.path = self.path, self._place
+        self._set_aside(self._read_fingerprint(), is_own=False)
+        next_dir.rename(self.path)
+        sync(self.path.parent)
 
     def _take_lock(self) -> None:
         lock_path = self.path.parent / f"{_LOCK_NAME}-{self.path.name}"

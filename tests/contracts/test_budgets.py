@@ -25,14 +25,14 @@ LINES = {
     "finetune": 3_950,
     "format": 2_490,
     "index": 570,
-    "pipeline": 1_230,
+    "pipeline": 1_240,
     "process": 2_390,
     "prompt": 590,
     "recipes": 1_320,
     "rollout": 3_140,
     "search": 2_700,
     "serve": 4_240,
-    "stage_runs": 790,
+    "stage_runs": 810,
     "storage": 1_000,
     "tools": 2_680,
     "transcripts": 780,
@@ -42,7 +42,7 @@ LINES = {
 FILES = 440
 OPTIONS = 327
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_540
+TEST_LINES = 45_570
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

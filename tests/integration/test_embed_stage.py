@@ -49,6 +49,10 @@ def embed(config: RunConfig) -> Manifest:
     return run_stage(STAGES["embed"], config)
 
 
+def stop(*_: object) -> None:
+    raise RuntimeError("stopped")
+
+
 def search(run_dir: Path) -> Hits:
     searcher = Searcher(run_dir / "index" / "search_index")
     vectors_dir = find_vectors(run_dir / "index", run_dir / "embed", "dense", "agent.retrieval")
@@ -75,7 +79,13 @@ def test_pages_are_embedded_again_with_each_model_that_is_trained_and_the_index_
     assert search(run_dir) == first  # until there are others
     open_ones = PageVectors(run_dir / "embed" / "vectors", Searcher(run_dir / "index" / "search_index").record.fingerprint)
     probe = open_ones.record.probe
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_parts, "merge_parts", stop)
+        with pytest.raises(RuntimeError, match="stopped"):
+            embed(config)
+    assert search(run_dir) == first  # while they are made
     embed(config)
+    assert not (run_dir / ".embed.next").exists()
     assert len(open_ones.rank(open_ones._vectors[0], 5)) == 4  # who has opened them goes on with them
     assert search(run_dir)[1:] != first[1:]
     assert json.loads((run_dir / "embed" / "vectors" / "vectors.json").read_text())["probe"] != probe

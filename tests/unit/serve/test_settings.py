@@ -11,13 +11,15 @@ from serve_cases import OWN, TRAINED
 from small_index import finish_index
 
 from drag_ray.agent.record import write_record
-from drag_ray.errors import ArtifactError, ConfigError, ServeError
+from drag_ray.errors import ArtifactError, ConfigError, SearchIndexError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.evaluate.policies.question_weights import FoundWeight
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE
 from drag_ray.search import vectors
+from drag_ray.search.index import read_fingerprint
+from drag_ray.search.vectors import write_vectors
 from drag_ray.serve import settings
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.served_models import ServedModels
@@ -75,6 +77,22 @@ def test_vectors_are_looked_for_where_the_index_stage_leaves_them(
     monkeypatch.setattr("drag_ray.recipes.opensearch_vl.image_search.has_vectors", present)
     monkeypatch.setattr(vectors, "has_vectors", present)
     assert build(inputs, agent, serve).index_dir == str(index_dir / "search_index")
+
+
+def test_vectors_of_the_stage_embed_are_served_unless_they_are_of_another_index(inputs: Inputs, tmp_path: Path) -> None:
+    fingerprint = read_fingerprint(inputs["index"] / "search_index")
+    for name, index, of_index in (("embed", fingerprint, True), ("stale", "another", False)):
+        with StageFolder(tmp_path / name, Identity("embed", {}, {}, command="python jobs/embed.py")) as folder:
+            write_vectors([], folder.path / vectors.DIR_NAME, vectors.VectorsRecord(index, 0, 2, {}, []))
+            folder.finish({})
+        embedded = Inputs({**inputs.folders, "embed": tmp_path / name})
+        if of_index:
+            served = build(embedded, {"retrieval": "dense"}, {"retrieval": "hybrid"})
+            assert served.vectors_dir == str(tmp_path / name / "vectors")
+            continue
+        with pytest.raises(SearchIndexError, match=r"vectors of the index another.*Embed its pages: python jobs/embed\.py"):
+            build(embedded, {}, {"retrieval": "dense"})
+    assert build(inputs, {}, {}).vectors_dir == str(tmp_path / "index" / "vectors")
 
 
 def test_what_ray_carries_and_keeps_holds_no_key(inputs: Inputs) -> None:
