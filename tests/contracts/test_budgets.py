@@ -15,21 +15,21 @@ LINES = {
     "api": 1_140,
     "baselines": 2_010,
     "cli": 610,
-    "cluster": 1_250,
+    "cluster": 1_290,
     "collect": 160,
     "corpus": 3_720,
-    "engine": 3_930,
-    "evaluate": 5_640,
+    "engine": 3_950,
+    "evaluate": 5_590,
     "examples": 630,
-    "finetune": 3_950,
-    "format": 2_470,
+    "finetune": 4_070,
+    "format": 2_730,
     "index": 560,
     "pipeline": 1_140,
     "process": 2_390,
     "prompt": 580,
     "recipes": 1_320,
     "rollout": 3_130,
-    "search": 2_690,
+    "search": 2_700,
     "serve": 4_230,
     "stage_runs": 790,
     "storage": 1_000,
@@ -38,10 +38,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 437
-OPTIONS = 325
+FILES = 438
+OPTIONS = 333
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_350
+TEST_LINES = 45_540
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

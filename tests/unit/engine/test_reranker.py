@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -131,7 +132,9 @@ def test_scores_that_are_no_numbers_are_an_error_and_not_an_order(tmp_path: Path
     reranker: Any = load_reranker(RerankConfig(model=str(write_cross_encoder(tmp_path / "model")), dtype="bfloat16"))
     monkeypatch.setattr(reranker, "_read", lambda written: [float("nan")] * len(written))
     for _ in range(2):
-        with pytest.raises(ConfigError, match=r"infinite numbers in bfloat16\. Set rerank.dtype to float32"):
+        with pytest.raises(
+            ConfigError, match=rf"bfloat16\. Set rerank\.dtype to float32\. The question is {re.escape(repr(QUESTION))}"
+        ):
             reranker.score(QUESTION, TEXTS)
 
 
