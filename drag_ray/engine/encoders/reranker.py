@@ -67,8 +67,12 @@ class Reranker(ABC):
             for _, asked in waiting:
                 asked.set_exception(error)
 
-    def read(self, written: Sequence[Pairs]) -> list[list[float]]:
+    def read(self, written: Sequence[Pairs], *, names_question: bool = False) -> list[list[float]]:
         """The scores of the texts of each question. All are read at once: more windows of like length stand together.
+
+        Args:
+            written: of each question.
+            names_question: say in an error which question it was. Those of several people are not for each other.
 
         Raises:
             ConfigError: the model makes numbers that are infinite or none.
@@ -80,9 +84,9 @@ class Reranker(ABC):
                 value = next(values)
                 if not math.isfinite(value):
                     section, dtype = self._config.section, self._config.dtype
+                    asked = f" The question is {pairs.question[:200]!r}." if names_question else ""
                     raise ConfigError(
-                        f"{section}.model: makes infinite numbers in {dtype}. Set {section}.dtype to float32. The question is "
-                        f"{pairs.question[:200]!r}."
+                        f"{section}.model: makes infinite numbers in {dtype}. Set {section}.dtype to float32.{asked}"
                     )
                 best[place] = max(best[place], value)
         return scores
@@ -223,7 +227,7 @@ class PairsReader(ItemStep):
         """The scores of the pairs of each question, behind what stands beside them."""
         if isinstance(self._loaded, ConfigError):
             raise self._loaded
-        scores = self._loaded.read([pairs for _, pairs in made])
+        scores = self._loaded.read([pairs for _, pairs in made], names_question=True)
         return [(beside, found) for (beside, _), found in zip(made, scores, strict=True)]
 
 
