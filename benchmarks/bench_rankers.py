@@ -1,13 +1,14 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
+    [--teacher FOLDER]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
 python benchmarks/bench_rankers.py --table FOLDER
 
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions, of
 other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there is not
-made again. The second asks the test questions of each set with what the least seed has trained on every other. The third writes
-`results/rankers.json`.
+made again. With `--teacher` all three encoders learn the scores of that model too. The second asks the test questions of each
+set with what the least seed has trained on every other. The third writes `results/rankers.json`.
 
 Rankings: `question` (BM25), `dense`, `hybrid` (fused), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that hybrid
 mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of hybrid, or of
@@ -269,6 +270,15 @@ def build_training_rows(
     return pl.concat(run(build_rows, (ScoredPart(pl.DataFrame(), part, folder) for part in parts), repeat(config)))
 
 
+def add_scores(rows: pl.DataFrame, options: argparse.Namespace) -> pl.DataFrame:
+    """The rows with the scores of the teacher, as the format stage has them scored."""
+    where = {"device": "gpu", "batch_size": 64, "dtype": "bfloat16"} if options.on_gpu else {"device": "cpu"}
+    teacher = load_reranker(RerankConfig.model_validate({"model": options.teacher, "page_chars": PAGE_CHARS, **where}))
+    asked = rows.select("question", "passage").iter_rows()
+    scores = teacher.read([teacher.writer.write(question, [passage]) for question, passage in asked])
+    return rows.with_columns(score=pl.Series([score for [score] in scores], dtype=pl.Float64))
+
+
 def train(
     method: str, rows: pl.DataFrame, validation: set[str], folder: Path, options: argparse.Namespace, seed: int
 ) -> dict[str, Any]:
@@ -378,6 +388,8 @@ class SetBench:
         validation = [question for question in drawn if sides[question.id] == VALIDATION]
         names, searches = {question.id for question in validation}, ("bm25", "hybrid")
         rows = {by: build_training_rows(drawn, self._collection.folder, by, options, seed, self._run) for by in searches}
+        if options.teacher:
+            rows = {by: add_scores(own, options) for by, own in rows.items()}
         mined = time.perf_counter() - started
         plan = {"ce": ("cross_encoder", "bm25"), "ce_hybrid": ("cross_encoder", "hybrid"), "embed": ("embed", "hybrid")}
         training = {name: train(method, rows[by], names, folder / name, options, seed) for name, (method, by) in plan.items()}
@@ -396,6 +408,7 @@ class SetBench:
             "pages": self._collection.searcher.num_pages,
             "windows": len(self._collection.windows),
             "options": {key: getattr(options, key) for key in ("start", "embedder", "epochs", "device")},
+            "teacher": Path(options.teacher).name,
             "train_questions": len(drawn) - len(validation),
             "validation_questions": len(validation),
             "measures": {name: summarise(own) for name, own in ranks.items()},
@@ -575,6 +588,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--start", default=MINILM, help="model that cross-encoders start from: a folder")
     parser.add_argument("--embedder", default=MINILM, help="embedding model, trained and as it is: a folder")
+    parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes beside the GPU")
     options = parser.parse_args()

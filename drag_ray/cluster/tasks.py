@@ -1,5 +1,7 @@
 """Functions that Ray tasks compute, and rows that go through models in Ray's actors."""
 
+import pickle
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drag_ray.cluster.nodes import find_seeing, free_gpus, takes_gpus
+from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.messages import show_messages
 
 _Item = TypeVar("_Item")
@@ -98,6 +101,38 @@ class Step:
 
     made: Callable[..., Callable[[dict[str, Any]], dict[str, Any]]]
     arguments: tuple[Any, ...]
+
+
+class ItemStep(ABC):
+    """A step of `map_items`, made by a `Step`: what the step before has made becomes what this one makes.
+
+    In a row it is pickled, as Arrow has no types for what is in it. An error is left as text, as Ray would bury it."""
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        made, error = b"", row["error"]
+        if not error:
+            try:
+                made = pickle.dumps(self.make(pickle.loads(row["made"])))
+            except DragRayError as caught:
+                error = str(caught)
+        return {"place": row["place"], "made": made, "error": error}
+
+    @abstractmethod
+    def make(self, made: Any) -> Any:
+        """The item for the next step."""
+
+
+def map_items(steps: Sequence[Step], items: Sequence[Any], device: str, folder: Path) -> Iterator[tuple[int, Any]]:
+    """The place of each item and what `ItemStep`s make of it, in no order; arguments as of `map_rows`.
+
+    Raises:
+        ConfigError: a step cannot do its work, or what `map_rows` raises.
+    """
+    rows = [{"place": place, "made": pickle.dumps(item), "error": ""} for place, item in enumerate(items)]
+    for row in map_rows(steps, rows, device, folder):
+        if row["error"]:
+            raise ConfigError(row["error"])
+        yield row["place"], pickle.loads(row["made"])
 
 
 class _Chain:

@@ -7,7 +7,7 @@ The card, in Hugging Face's form, says what it learned, from what, how far that 
 import contextlib
 import shutil
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +292,21 @@ def publish_encoder(checkpoint_dir: Path, model: str, described: Description, st
         if described.probe:
             _prove(method, scratch_dir, described.probe)
         base = read_base_model(str(locate_model(model, method.option)), name=model)
-        write_card(scratch_dir, _OF_ENCODER, described.settings, base, described.counts, described.fingerprints)
+        write_card(scratch_dir, _describe_encoder(described), described.settings, base, described.counts, described.fingerprints)
+
+
+def _describe_encoder(described: Description) -> CardKind:
+    """The kind of an encoder, with the teacher whose scores it has learned."""
+    if not described.counts.get("questions_distilled"):
+        return _OF_ENCODER
+    teacher = described.row_options.get("teacher", {}).get("model", "")
+    named = f"`{Path(teacher).name if Path(teacher).is_dir() else teacher}`" if teacher else "a teacher that its rows do not name"
+    return replace(
+        _OF_ENCODER,
+        learned_from=f"the scores that {named} gives to pages (distillation), and questions with the pages that answer them, of",
+        limits=_OF_ENCODER.limits + f"\n- It can be wrong where {named} is, whose licence may hold for it too.",
+        tags=(*_OF_ENCODER.tags, "distillation"),
+    )
 
 
 def _prove(method: EncoderMethod, folder: Path, probe: Probe) -> None:

@@ -109,6 +109,7 @@ class TokenizedRows:
     num_too_long: int = 0
     num_without_advantage: int = 0
     num_off_policy: int = 0
+    num_distilled: int = 0
 
     @property
     def num_trained_tokens(self) -> int:

@@ -20,6 +20,7 @@ _ARROW_TYPES: dict[Any, pa.DataType] = {
     int: pa.int32(),
     float: pa.float64(),
     bool: pa.bool_(),
+    bool | None: pa.bool_(),
     list[int]: pa.list_(pa.int32()),
     list[float]: pa.list_(pa.float64()),
     list[bool]: pa.list_(pa.bool_()),

@@ -1,15 +1,26 @@
 """Options of the format stage."""
 
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
+from drag_ray.errors import ConfigError
 from drag_ray.format.exports import ExportName
-from drag_ray.format.rows import OF_TURNS, FormatName
+from drag_ray.format.rows import OF_PAGES, OF_TURNS, FormatName
 from drag_ray.format.weights import WeightScheme
-from drag_ray.search.config import RetrievalName
+from drag_ray.search.config import ReaderConfig, RetrievalName
+
+
+class TeacherConfig(ReaderConfig):
+    """A reader of pages, whose scores small rankers learn."""
+
+    section: ClassVar[str] = "format.teacher"
+
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """where it reads: on the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
 
 
 class FormatConfig(BaseConfig):
@@ -55,6 +66,10 @@ class FormatConfig(BaseConfig):
     relevance_chars: int = Field(default=1500, ge=50)
     """longest passage of such a row, in characters: of a longer page how it begins and the part with most of the question's rare
     words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""
+    teacher: TeacherConfig = Field(
+        default=TeacherConfig(),
+        description="the model that scores the passages of relevance, if one is named; of questions without evidence too",
+    )
     weights: WeightScheme = "gain"
     """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
     (these at least 0.1), or 1 at rank 1 and 0.5 below"""
@@ -73,3 +88,16 @@ class FormatSections(Sections):
     def list_unread(self) -> tuple[str, ...]:
         """The vectors, where no pages are looked for by them."""
         return () if "relevance" in self.format.formats and self.format.relevance_retrieval != "bm25" else ("embed",)
+
+    def list_sources(self) -> dict[str, Path]:
+        """The teacher, if it lies in a folder."""
+        folder = Path(self.format.teacher.model).expanduser()
+        return {"format.teacher.model": folder} if self.format.teacher.model and folder.is_dir() else {}
+
+    def check(self) -> None:
+        """ConfigError where a teacher is named and has nothing to score."""
+        if self.format.teacher.model and not set(OF_PAGES) & set(self.format.formats):
+            raise ConfigError(
+                f"format.teacher.model {self.format.teacher.model!r}: scores rows of the format {', '.join(OF_PAGES)}, and "
+                f"format.formats has {', '.join(self.format.formats)}. Name {OF_PAGES[0]} there too, or leave the teacher out."
+            )

@@ -151,23 +151,26 @@ class PageChecker:
     def __init__(self, part: ScoredPart, sides: pl.DataFrame) -> None:
         pages = part.trajectories.select("question_id", page="evidence").explode("page").drop_nulls().unique()
         self._evidence = pages.unnest("page").select("question_id", "file", "page_number", is_named=pl.lit(True))
+        self._answered = self._evidence.select("question_id", is_of_others=pl.lit(False)).unique()
         self._sides = sides
 
     def check(self, rows: pl.DataFrame, side: str, place: str, first_row: int = 0) -> None:
         """Check consecutive rows of one file; arguments as of `RowChecker.check`.
 
         Raises:
-            DataError: a page is called evidence and is none, or the other way round, or a row is on the wrong side.
+            DataError: a page is called evidence and is none, or the other way round, or one of both where the question has no
+                evidence, or a row is on the wrong side.
         """
         numbered = (
             rows.select("question_id", *_PAGE_COLUMNS)
             .with_row_index("row", offset=first_row)
             .with_columns(pl.col("page_number").cast(self._evidence.schema["page_number"]))
             .join(self._evidence, on=["question_id", "file", "page_number"], how="left", maintain_order="left")
+            .join(self._answered, on="question_id", how="left", maintain_order="left")
             .join(self._sides, on="question_id", how="left", maintain_order="left")
         )
         _require_side(numbered, side, place)
-        wrong = numbered.filter(pl.col("is_evidence") != pl.col("is_named").fill_null(False))
+        wrong = numbered.filter(pl.col("is_evidence").ne_missing(pl.coalesce("is_named", "is_of_others")))
         _require_none(wrong, "its page is not what it says of the question's evidence", place)
 
 

@@ -4,6 +4,7 @@ Files are written part by part, so that memory does not grow with the number of 
 """
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,7 @@ from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD
 from drag_ray.format.tables import ScoredPart, read_part, read_table
 from drag_ray.storage.artifacts import whole_or_absent
 from drag_ray.storage.file_access import reading
+from drag_ray.types import Question
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,20 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
     return FormattedPart(encoded, num_set_aside, scored.height, scored.filter(is_target(job.config)).height)
 
 
+def format_questions(job: FormatJob, questions: Sequence[Question]) -> FormattedPart:
+    """Build the rows of pages for questions without evidence, which a teacher is to score."""
+    part = ScoredPart.of_questions(questions, job.index_dir, job.embed_dir)
+    sides = _read_sides(job, part)
+    part = part.leave_out(sides.filter(pl.col("side") == WITHHELD))
+    encoded: dict[tuple[FormatName, str], EncodedRows] = {}
+    for name in OF_PAGES:
+        row_format = load_format(name)
+        rows = row_format.build_rows(part, job.config).join(sides, on="question_id", how="left", maintain_order="left")
+        for side in (TRAIN, VALIDATION):
+            encoded[name, side] = encode_rows(to_table(rows.filter(pl.col("side") == side), row_format))
+    return FormattedPart(encoded, {}, 0, 0)
+
+
 def check_part(job: FormatJob, part_name: str, places: dict[Path, range]) -> int:
     """Check for leaks what a part wrote: `places` says which rows of which files.
 
@@ -146,14 +162,24 @@ def check_part(job: FormatJob, part_name: str, places: dict[Path, range]) -> int
     """
     part = read_part(job.process_dir, part_name)
     sides = _read_sides(job, part)
-    checker, pages = RowChecker(part, sides, job.layout), PageChecker(part, sides)
+    return _check_places(places, PageChecker(part, sides), RowChecker(part, sides, job.layout))
+
+
+def check_questions(job: FormatJob, questions: Sequence[Question], places: dict[Path, range]) -> int:
+    """Check what `format_questions` wrote, as `check_part` does."""
+    part = ScoredPart.of_questions(questions)
+    return _check_places(places, PageChecker(part, _read_sides(job, part)))
+
+
+def _check_places(places: dict[Path, range], pages: PageChecker, turns: RowChecker | None = None) -> int:
     num_rows = 0
     for path, place in places.items():
         with reading(path, "Run: python jobs/format.py"):
             written = pl.scan_parquet(path, glob=False)
             columns = [column for column in written.collect_schema() if column in CHECKED_COLUMNS]
             rows = written.select(columns).slice(place.start, len(place)).collect()
-        (pages if path.parent.name in OF_PAGES else checker).check(rows, path.stem, str(path), place.start)
+        checker = pages if turns is None or path.parent.name in OF_PAGES else turns
+        checker.check(rows, path.stem, str(path), place.start)
         num_rows += rows.height
     return num_rows
 

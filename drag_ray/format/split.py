@@ -1,6 +1,6 @@
 """On which side each question is: training, validation, or neither because evaluation asks for the same; and the table of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +44,29 @@ def assign_sides(
     for question in assign_splits(free, test_fraction, config.seed, config.split_by, near_duplicates):
         sides[question.id] = VALIDATION if question.split == "test" else TRAIN  # "test" is the part that is held out here
     return sides
+
+
+def assign_unlabelled(
+    unlabelled: Sequence[Question],
+    labelled: Sequence[Question],
+    sides: Mapping[str, str],
+    evaluation: Iterable[Question],
+    config: FormatConfig,
+) -> dict[str, str]:
+    """The side of each question id without evidence: training, unless evaluation or validation asks the same. The sides of the
+    others are as they would be without these.
+
+    Args:
+        unlabelled: questions without evidence.
+        labelled: the others, with rows.
+        sides: of these.
+        evaluation: the questions that evaluation asks.
+        config: of the stage.
+    """
+    validation = [question for question in labelled if sides[question.id] == VALIDATION]
+    overlaps = find_overlaps(unlabelled, [*evaluation, *validation], config.split_by, NO_NEAR_DUPLICATES)
+    groups = {question.group for question in validation if question.group}
+    return {question.id: WITHHELD if question.id in overlaps or question.group in groups else TRAIN for question in unlabelled}
 
 
 SIDES_NAME = "questions.parquet"

@@ -5,6 +5,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatSections
 from drag_ray.format.exporter import ExportFile, describe_files
 from drag_ray.format.layout import Layout
-from drag_ray.format.parts import FormatJob, RowFiles, check_part, format_part
+from drag_ray.format.parts import FormatJob, RowFiles, check_part, check_questions, format_part, format_questions
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import OF_PAGES, FormatName
-from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION, WITHHELD, assign_sides
+from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION, WITHHELD, assign_sides, assign_unlabelled
 from drag_ray.format.tables import list_parts, read_table
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
@@ -34,6 +35,7 @@ from drag_ray.storage.artifacts import read_manifest, write_parquet, write_text
 from drag_ray.types import Evidence, Question
 
 _COLUMNS = ("question_id", "question", "evidence", "group", "task", "tools", "has_images", "hidden")
+_QUESTIONS_PER_PART = 500
 _logger = logging.getLogger(__name__)
 
 Files = dict[tuple[FormatName, str], RowFiles]
@@ -59,17 +61,25 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     index_dir = inputs.find("index")  # trajectories from elsewhere come without one
     evaluation = read_split(index_dir, "test") if index_dir else []
     near_duplicates = read_near_duplicates(index_dir, survey.questions) if index_dir else NO_NEAR_DUPLICATES
+    unlabelled = _list_unlabelled(index_dir, survey) if index_dir and options.teacher.model else {}
     sides = assign_sides(survey.questions, evaluation, options, near_duplicates)
+    for questions in unlabelled.values():
+        sides |= assign_unlabelled(questions, survey.questions, sides, evaluation, options)
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
     layout = Layout(survey.has_tools, survey.has_images, survey.hides_text)
     ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
     searched = [found.resolve() if found else None for found in (index_dir, inputs.find("embed"))]
     job = FormatJob(process_dir, sides_path, options, layout, *searched)
-    files, num_set_aside = _write_rows(job, parts, target_dir, survey.tasks)
-    num_checked = _check_files(job, files, target_dir)
+    files, num_set_aside = _write_rows(job, parts, unlabelled, target_dir, survey.tasks)
+    judged: dict[str, int] = {}
+    if options.teacher.model:
+        from drag_ray.format.teacher import score_rows
+
+        judged = score_rows([file for (name, _), file in files.items() if name in OF_PAGES], options, target_dir)
+    num_checked = _check_files(job, files, unlabelled, target_dir)
     _logger.info(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")
-    counts: dict[str, Any] = {"questions": len(sides)}
+    counts: dict[str, Any] = {"questions": len(sides), **judged}
     counts |= {f"{side}_questions": list(sides.values()).count(side) for side in (VALIDATION, WITHHELD)}
     for name in options.formats:
         num_train, num_validation = (files[name, side].num_rows for side in (TRAIN, VALIDATION))
@@ -80,7 +90,18 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     return counts
 
 
-def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: set[str]) -> tuple[Files, Counter[str]]:
+def _list_unlabelled(index_dir: Path, survey: "Survey") -> dict[str, list[Question]]:
+    """The training questions without evidence, in parts by name: a teacher scores pages for them, and no rollout is scored."""
+    known = {question.id for question in survey.questions}
+    free = [question for question in read_split(index_dir, TRAIN) if not question.evidence and question.id not in known]
+    return {
+        f"unlabelled-{start}": free[start : start + _QUESTIONS_PER_PART] for start in range(0, len(free), _QUESTIONS_PER_PART)
+    }
+
+
+def _write_rows(
+    job: FormatJob, parts: list[str], unlabelled: dict[str, list[Question]], folder: Path, tasks: set[str]
+) -> tuple[Files, Counter[str]]:
     files: Files = {
         (name, side): RowFiles(folder / name, side, job.layout.extend(load_format(name).schema))
         for name in job.config.formats
@@ -92,16 +113,20 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: set[str])
     with contextlib.ExitStack() as stack:
         for file in (*files.values(), *exports):
             stack.enter_context(file)
-        all_formatted = run_tasks(format_part, [(job, part) for part in parts], folder)
-        for num_done, (part, formatted) in enumerate(zip(parts, all_formatted, strict=True), start=1):
+        names = [*parts, *unlabelled]
+        all_formatted = chain(
+            run_tasks(format_part, [(job, part) for part in parts], folder),
+            run_tasks(format_questions, [(job, questions) for questions in unlabelled.values()], folder),
+        )
+        for num_done, (part, formatted) in enumerate(zip(names, all_formatted, strict=True), start=1):
             for key, rows in formatted.rows.items():
                 files[key].write(rows, part)
-            for export in exports:
+            for export in exports if part not in unlabelled else ():  # nobody says what a reply to those would be
                 export.write(formatted.rows[export.key].table)
             formatted.rows.clear()  # while the next part is waited for, these are not kept
             totals.update(formatted.num_set_aside)
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
-            recorder.set_progress("parts", num_done, len(parts))
+            recorder.set_progress("parts", num_done, len(names))
         if not totals["targets"] and any(name not in OF_PAGES for name in job.config.formats):
             raise DataError(_describe_no_target(job, totals["searches"], tasks))
         for name in OF_PAGES:
@@ -136,13 +161,15 @@ def _describe_no_page(job: FormatJob, name: FormatName) -> str:
     return f"{job.process_dir}: no rows for format.formats {name}: {missing}. Collect with this project, or leave it out."
 
 
-def _check_files(job: FormatJob, files: Files, folder: Path) -> int:
+def _check_files(job: FormatJob, files: Files, unlabelled: dict[str, list[Question]], folder: Path) -> int:
     """Read every written row back and check it for leaks; returns how many there were."""
     places: dict[str, dict[Path, range]] = defaultdict(dict)
     for file in files.values():
         for part, rows in file.parts.items():
             places[part][file.parquet_path] = rows
-    return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()], folder))
+    scored = [(job, part, rows) for part, rows in places.items() if part not in unlabelled]
+    found = [(job, questions, places[part]) for part, questions in unlabelled.items() if part in places]
+    return sum(run_tasks(check_part, scored, folder)) + sum(run_tasks(check_questions, found, folder))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """The tables of the process stage for some questions, as the builders of training rows read it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import polars as pl
 
@@ -13,7 +15,7 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
 from drag_ray.storage.file_access import list_folder, reading
-from drag_ray.types import ActionKind
+from drag_ray.types import ActionKind, Question
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,19 @@ class ScoredPart:
     trajectories: pl.DataFrame
     index_dir: Path | None = None
     embed_dir: Path | None = None
+
+    @classmethod
+    def of_questions(cls, questions: Sequence[Question], index_dir: Path | None = None, embed_dir: Path | None = None) -> Self:
+        """Questions without evidence, for which nobody has searched: what formats of pages read."""
+        pages = pl.List(pl.Struct({"file": pl.String, "page_number": pl.Int64}))
+        rows = [(question.id, question.question, [], SEARCHING[0]) for question in questions]
+        columns = {"question_id": pl.String, "question": pl.String, "evidence": pages, "task": pl.String}
+        return cls(
+            pl.DataFrame(schema={"question_id": pl.String}),
+            pl.DataFrame(rows, schema=columns, orient="row"),
+            index_dir,
+            embed_dir,
+        )
 
     @cached_property
     def searches(self) -> pl.DataFrame:

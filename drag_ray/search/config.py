@@ -1,6 +1,6 @@
 """Options of the search index, of the vectors beside it, and of what orders its rankings anew."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -107,8 +107,14 @@ class ImageEmbeddingConfig(BaseConfig):
 RELEVANCE_INSTRUCTION = "Given a question, find the page of the document collection that answers it"
 
 
-class RerankConfig(BaseConfig):
-    """A model that reads the question and a page at once, and orders anew what another search finds first."""
+class ReaderConfig(BaseConfig):
+    """A model that reads the question and a page at once.
+
+    Attributes:
+        section: what messages call these options.
+    """
+
+    section: ClassVar[str] = "rerank"
 
     model: NameOrUri = ""
     """a cross-encoder (a model that classifies sequences), or a causal model, which is asked whether the page answers the
@@ -117,6 +123,21 @@ class RerankConfig(BaseConfig):
     base: NameOrUri = ""
     """the base model, where the model is an adapter; empty takes the one that the adapter's folder names, but none in an object
     store: such a folder may come from anywhere, and is not to have anything fetched"""
+    instruction: str = RELEVANCE_INSTRUCTION
+    """what a causal model is told of its task"""
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
+    """number format of the model's weights; int8: of a cross-encoder on a CPU, which ONNX Runtime runs in less time, and whose
+    scores depend a little on the pages read at once"""
+    device: Literal["auto", "cpu", "gpu"] = "cpu"
+    """where it runs; auto takes a GPU where there is one. An endpoint's stands beside the engine, which has to leave it room
+    (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, once the engines have written"""
+    batch_size: int = Field(default=16, ge=1)
+    """windows that the model reads at once"""
+
+
+class RerankConfig(ReaderConfig):
+    """A model that reads the question and a page at once, and orders anew what another search finds first."""
+
     other_index: bool = False
     """let an endpoint use one that was trained for another index: of another collection it can order pages far worse than the
     search does. An index that has grown is another one too; an evaluation says whether it is as good there, and asks nothing"""
@@ -133,16 +154,6 @@ class RerankConfig(BaseConfig):
     """tokens of the windows that a page is cut into where all of it is read; it is as good as its best one"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
-    instruction: str = RELEVANCE_INSTRUCTION
-    """what a causal model is told of its task"""
-    dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
-    """number format of the model's weights; int8: of a cross-encoder on a CPU, which ONNX Runtime runs in less time, and whose
-    scores depend a little on the pages read at once"""
-    device: Literal["auto", "cpu", "gpu"] = "cpu"
-    """where it runs; auto takes a GPU where there is one. An endpoint's stands beside the engine, which has to leave it room
-    (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, once the engines have written"""
-    batch_size: int = Field(default=16, ge=1)
-    """windows that the model reads at once"""
 
     @model_validator(mode="after")
     def _moves_on(self) -> Self:

@@ -15,22 +15,22 @@ LINES = {
     "api": 1_160,
     "baselines": 2_030,
     "cli": 610,
-    "cluster": 1_250,
+    "cluster": 1_290,
     "collect": 170,
     "corpus": 3_720,
     "embed": 90,
-    "engine": 3_930,
-    "evaluate": 5_650,
+    "engine": 3_960,
+    "evaluate": 5_610,
     "examples": 630,
-    "finetune": 3_950,
-    "format": 2_490,
+    "finetune": 4_070,
+    "format": 2_750,
     "index": 570,
     "pipeline": 1_240,
     "process": 2_390,
     "prompt": 590,
     "recipes": 1_320,
     "rollout": 3_140,
-    "search": 2_700,
+    "search": 2_720,
     "serve": 4_240,
     "stage_runs": 810,
     "storage": 1_000,
@@ -39,10 +39,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 440
-OPTIONS = 327
+FILES = 441
+OPTIONS = 335
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_570
+TEST_LINES = 45_760
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -20,6 +20,7 @@ WrittenPair = list[int] | list[str]
 class Pairs(NamedTuple):
     """A question with each window of so many texts, and for each the text that it is of, by its place."""
 
+    question: str
     written: list[WrittenPair]
     places: list[int]
     num_texts: int
@@ -47,7 +48,7 @@ class PairWriter(ABC):
         with self._lock:
             windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
             written = self._encode(question, [window for _, window in windows]) if windows else []
-        return Pairs(written, [place for place, _ in windows], len(texts))
+        return Pairs(question, written, [place for place, _ in windows], len(texts))
 
     def _cut(self, text: str) -> list[str]:
         """The windows of a page's text, which overlap; itself if it has not one token. A part of a page is read at once."""
@@ -85,8 +86,8 @@ class YesOrNoQuestion(PairWriter):
             self.write_prompt("", "")
         except Exception as error:  # a template is a program, which raises what it likes
             raise ConfigError(
-                f"rerank.model {self._config.model!r}: its chat template does not take a system message and a question "
-                f"({str(error)[:200]}). Name another model."
+                f"{self._config.section}.model {self._config.model!r}: its chat template does not take a system message and a "
+                f"question ({str(error)[:200]}). Name another model."
             ) from None
 
     def write_prompt(self, question: str, window: str) -> str:

@@ -12,6 +12,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from drag_ray.cluster.tasks import ItemStep
 from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter, YesOrNoQuestion, load_pair_writer
 from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadable
 from drag_ray.engine.models.model_folder import locate_model
@@ -19,8 +20,6 @@ from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
-
-_OPTION = "rerank.model"
 
 
 class Reranker(ABC):
@@ -68,20 +67,28 @@ class Reranker(ABC):
             for _, asked in waiting:
                 asked.set_exception(error)
 
-    def read(self, written: Sequence[Pairs]) -> list[list[float]]:
+    def read(self, written: Sequence[Pairs], *, names_question: bool = False) -> list[list[float]]:
         """The scores of the texts of each question. All are read at once: more windows of like length stand together.
+
+        Args:
+            written: of each question.
+            names_question: say in an error which question it was. Those of several people are not for each other.
 
         Raises:
             ConfigError: the model makes numbers that are infinite or none.
         """
-        found = self._read([window for pairs in written for window in pairs.written])
-        if not all(map(math.isfinite, found)):
-            raise ConfigError(f"rerank.model: makes infinite numbers in {self._config.dtype}. Set rerank.dtype to float32.")
-        values = iter(found)
+        values = iter(self._read([window for pairs in written for window in pairs.written]))
         scores = [[float("-inf")] * pairs.num_texts for pairs in written]
         for best, pairs in zip(scores, written, strict=True):
             for place in pairs.places:
-                best[place] = max(best[place], next(values))
+                value = next(values)
+                if not math.isfinite(value):
+                    section, dtype = self._config.section, self._config.dtype
+                    asked = f" The question is {pairs.question[:200]!r}." if names_question else ""
+                    raise ConfigError(
+                        f"{section}.model: makes infinite numbers in {dtype}. Set {section}.dtype to float32.{asked}"
+                    )
+                best[place] = max(best[place], value)
         return scores
 
     @abstractmethod
@@ -177,19 +184,20 @@ def load_reranker(config: RerankConfig) -> Reranker:
             process has none, or it is to be read in 8 bits and cannot be.
     """
     if config.device == "gpu" and not torch.cuda.is_available():
-        raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
+        raise ConfigError(f"{config.section}.device gpu: this process has no GPU. Set it to cpu.")
     files = find_files(config)
     writer = load_pair_writer(files)
     device = "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
     if config.dtype == "int8" and (files.is_causal or device == "cuda"):
-        raise ConfigError("rerank.dtype int8: is for a cross-encoder on a CPU. Set it to bfloat16.")
+        raise ConfigError(f"{config.section}.dtype int8: is for a cross-encoder on a CPU. Set it to bfloat16.")
     if not isinstance(writer, YesOrNoQuestion):
         from sentence_transformers import CrossEncoder  # takes seconds, which a causal model does without
 
         from drag_ray.engine.encoders.loading import load_encoder
 
         dtype = "float32" if config.dtype == "int8" else config.dtype
-        model = load_encoder(CrossEncoder, locate_model(files.source, _OPTION), _OPTION, dtype, device)
+        option = f"{config.section}.model"
+        model = load_encoder(CrossEncoder, locate_model(files.source, option), option, dtype, device)
         if config.dtype == "int8":
             from drag_ray.engine.encoders.int8_classifier import Int8Classifier
 
@@ -203,6 +211,24 @@ def load_reranker(config: RerankConfig) -> Reranker:
     except (OSError, ValueError, KeyError) as error:
         raise refuse_unreadable(config, error) from None
     return YesOrNo(files.config, causal, writer)
+
+
+class PairsReader(ItemStep):
+    """Reads what is written, with a model that is loaded at once: elsewhere the first item is being written."""
+
+    def __init__(self, config: RerankConfig) -> None:
+        self._loaded: Reranker | ConfigError
+        try:
+            self._loaded = load_reranker(config)
+        except ConfigError as error:
+            self._loaded = error
+
+    def make(self, made: Sequence[tuple[Any, Pairs]]) -> list[tuple[Any, list[float]]]:
+        """The scores of the pairs of each question, behind what stands beside them."""
+        if isinstance(self._loaded, ConfigError):
+            raise self._loaded
+        scores = self._loaded.read([pairs for _, pairs in made], names_question=True)
+        return [(beside, found) for (beside, _), found in zip(made, scores, strict=True)]
 
 
 def load_page_ranker(config: RerankConfig, searcher: Searcher) -> PageRanker:

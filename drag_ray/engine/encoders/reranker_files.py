@@ -52,13 +52,13 @@ def find_files(config: RerankConfig) -> RerankerFiles:
             return RerankerFiles(config, source, None, _is_causal(config, source), page_chars, note.index_fingerprint)
         if note is None:
             raise ConfigError(
-                f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "
+                f"{config.section}.model {config.model!r}: an adapter that was not trained to rank. Train one: "
                 "python jobs/finetune.py --scope reranker --finetune.method rerank"
             )
-        source = resolve_model(config.base or _read_local_name(folder))
+        source = resolve_model(config.base or _read_local_name(folder, config.section))
         check_adapter_fits(read_base_model(source), folder)
     except (DataError, TrainError) as error:
-        raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
+        raise ConfigError(f"{config.section}.model {config.model!r}: {error}") from None
     page_chars = note.page_chars if config.page_chars is None else config.page_chars
     config = config.model_copy(update={"instruction": note.instruction})
     return RerankerFiles(config, source, folder, _is_causal(config, source), page_chars, note.index_fingerprint)
@@ -80,7 +80,7 @@ def describe_other_index(files: RerankerFiles, index_dir: Path) -> str:
     )
 
 
-def _read_local_name(folder: Path) -> str:
+def _read_local_name(folder: Path, section: str) -> str:
     """The base model that an adapter's folder names, on this machine or the Hugging Face Hub.
 
     Raises:
@@ -89,8 +89,8 @@ def _read_local_name(folder: Path) -> str:
     name = read_noted_name(folder)
     if is_uri(name):
         raise ConfigError(
-            f"rerank.model {str(folder)!r}: its folder names a base model in an object store, {name[:200]!r}, which is not "
-            "fetched on its word. If it is yours, say so: rerank.base with that place."
+            f"{section}.model {str(folder)!r}: its folder names a base model in an object store, {name[:200]!r}, which is not "
+            f"fetched on its word. If it is yours, say so: {section}.base with that place."
         )
     return name
 
@@ -106,11 +106,11 @@ def _is_causal(config: RerankConfig, source: str) -> bool:
     if architecture.endswith("ForSequenceClassification") and found.num_labels <= 2:
         return False
     raise ConfigError(
-        f"rerank.model {config.model!r}: is a {architecture or 'model of no kind'} of {found.num_labels} labels; expected a "
-        "causal model, or one that classifies sequences, with one label or two, for example BAAI/bge-reranker-v2-m3."
+        f"{config.section}.model {config.model!r}: is a {architecture or 'model of no kind'} of {found.num_labels} labels; "
+        "expected a causal model, or one that classifies sequences, with one label or two, for example BAAI/bge-reranker-v2-m3."
     )
 
 
 def refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
     """The error for a model that cannot be read."""
-    return ConfigError(f"rerank.model {config.model!r}: cannot be read as a model ({error}).")
+    return ConfigError(f"{config.section}.model {config.model!r}: cannot be read as a model ({error}).")

@@ -7,23 +7,20 @@ for and written in processes beside it, so that it never waits for all of it.
 """
 
 import logging
-import pickle
 import statistics
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tqdm import tqdm
 
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import free_gpus, takes_gpus
-from drag_ray.cluster.tasks import Step, map_rows, run_task
-from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.cluster.tasks import ItemStep, Step, map_items, run_task
 from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
@@ -33,11 +30,10 @@ from drag_ray.types import Evidence, Hits, Question, Trajectory
 
 if TYPE_CHECKING:
     from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter
-    from drag_ray.engine.encoders.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
 
-_QUESTIONS_PER_ROW = 16
+_QUESTIONS_PER_ITEM = 16
 _TIMED = 30
 """Questions that are enough for a median."""
 _TIMED_THREADS = 2
@@ -58,12 +54,8 @@ class ReadPages(NamedTuple):
     scores: dict[Evidence, float]
 
 
-class _WrittenPages(NamedTuple):
-    """Hits of each rollout of a question, and their pages as the model reads them."""
-
-    hits: list[Hits | None]
-    pages: list[Evidence]
-    pairs: "Pairs"
+_FoundPages = tuple[list[Hits | None], list[Evidence]]
+"""Hits of each rollout of a question, and their pages, each once."""
 
 
 def put_pages_in_order(
@@ -118,20 +110,17 @@ def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, config: Re
     Raises:
         ConfigError: the model cannot be read, what is searched is damaged, or no node sees the folder.
     """
-    rows = [
-        {"start": start, "made": pickle.dumps(asked[start : start + _QUESTIONS_PER_ROW]), "error": ""}
-        for start in range(0, len(asked), _QUESTIONS_PER_ROW)
-    ]
-    steps = [Step(_PagesFinder, (search,)), Step(_PairsWriter, (config, search.index_dir)), Step(_PairsReader, (config,))]
+    from drag_ray.engine.encoders.reranker import PairsReader
+
+    items = [asked[start : start + _QUESTIONS_PER_ITEM] for start in range(0, len(asked), _QUESTIONS_PER_ITEM)]
+    steps = [Step(_PagesFinder, (search,)), Step(_PairsWriter, (config, search.index_dir)), Step(PairsReader, (config,))]
     read: list[ReadPages] = [ReadPages([], {}) for _ in asked]
     _logger.info(f"rerank: {config.model} reads what is found for {len(asked):,} questions")
     recorder = open_stage_recorder(stage_dir)
     with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
-        for row in map_rows(steps, rows, config.device, stage_dir):
-            if row["error"]:
-                raise ConfigError(row["error"])
-            made: list[ReadPages] = pickle.loads(row["made"])
-            read[row["start"] : row["start"] + len(made)] = made
+        for place, made in map_items(steps, items, config.device, stage_dir):
+            for number, ((hits, pages), scores) in enumerate(made, start=place * _QUESTIONS_PER_ITEM):
+                read[number] = ReadPages(hits, dict(zip(pages, scores, strict=True)))
             progress.update(len(made))
             recorder.set_progress("read_questions", int(progress.n), len(asked))
     num_pages = sum(len(one.scores) for one in read)
@@ -180,25 +169,7 @@ def _time_questions(reranker: Rerank, index_dir: Path, questions: Sequence[str])
     )
 
 
-class _RowStep(ABC):
-    """A step of `read_pages` over a row of Ray Data, whose `made` is pickled, as Arrow has no types for what is in it: what the
-    step before has made for several questions becomes what this one makes. An error is left as text, as Ray would bury it."""
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        made, error = b"", row["error"]
-        if not error:
-            try:
-                made = pickle.dumps(self.make(pickle.loads(row["made"])))
-            except DragRayError as caught:
-                error = str(caught)
-        return {"start": row["start"], "made": made, "error": error}
-
-    @abstractmethod
-    def make(self, made: Any) -> list[Any]:
-        """Values that the next step takes, one a question."""
-
-
-class _PagesFinder(_RowStep):
+class _PagesFinder(ItemStep):
     """Searches for what rollouts search for."""
 
     def __init__(self, search: SearchAsAsked) -> None:
@@ -212,19 +183,19 @@ class _PagesFinder(_RowStep):
         return self._search.open()
 
 
-class _PairsWriter(_RowStep):
+class _PairsWriter(ItemStep):
     """Cuts the pages that were found, each once for a question, and writes their tokens."""
 
     def __init__(self, config: RerankedConfig, search_index: Path) -> None:
         self._config = config
         self._search_index = search_index
 
-    def make(self, made: Sequence[tuple[str, list[Hits | None]]]) -> list[_WrittenPages]:
-        written: list[_WrittenPages] = []
+    def make(self, made: Sequence[tuple[str, list[Hits | None]]]) -> list[tuple[_FoundPages, "Pairs"]]:
+        written: list[tuple[_FoundPages, Pairs]] = []
         for question, hits in made:
             pages = list_pages(hits)
             passages = [cut_passage(self._searcher, page, question, self._writer.page_chars) for page in pages]
-            written.append(_WrittenPages(hits, pages, self._writer.write(question, passages)))
+            written.append(((hits, pages), self._writer.write(question, passages)))
         return written
 
     @cached_property
@@ -237,25 +208,6 @@ class _PairsWriter(_RowStep):
     @cached_property
     def _searcher(self) -> Searcher:
         return Searcher(self._search_index)
-
-
-class _PairsReader(_RowStep):
-    """Reads what is written, with a model that is loaded at once: elsewhere the first row is being written."""
-
-    def __init__(self, config: RerankedConfig) -> None:
-        from drag_ray.engine.encoders.reranker import load_reranker
-
-        self._loaded: Reranker | ConfigError
-        try:
-            self._loaded = load_reranker(config)
-        except ConfigError as error:
-            self._loaded = error
-
-    def make(self, made: Sequence[_WrittenPages]) -> list[ReadPages]:
-        if isinstance(self._loaded, ConfigError):
-            raise self._loaded
-        scores = self._loaded.read([one.pairs for one in made])
-        return [ReadPages(one.hits, dict(zip(one.pages, found, strict=True))) for one, found in zip(made, scores, strict=True)]
 
 
 def list_pages(hits: Sequence[Hits | None]) -> list[Evidence]:

@@ -1,7 +1,8 @@
 """A cross-encoder: a small model that reads a question with a page and gives one number.
 
 Nogueira and Cho, Passage Re-ranking with BERT (2019, https://arxiv.org/abs/1901.04085). It learns from all pages of a question at
-once, of which the evidence is to have the likelihood: the loss ListNet (Cao et al., 2007) of sentence-transformers.
+once, of which the evidence is to have the likelihood, or what a teacher gives it: the loss ListNet (Cao et al., 2007) of
+sentence-transformers.
 """
 
 import math
@@ -11,16 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.relevance import RerankerNote, write_note
-from drag_ray.finetune.methods.encoder import EncoderMethod, JudgedQuestion
+from drag_ray.finetune.methods.encoder import EncoderMethod, JudgedQuestion, mix_labels, softmax
 from drag_ray.finetune.methods.judged_pages import diagnose_order
 from drag_ray.search.config import RerankConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import Trainer
-
-_EVIDENCE_LABEL = 16.0
-"""ListNet takes labels for logits: e to the -16 is left for pages that are no evidence."""
 
 
 class CrossEncoder(EncoderMethod):
@@ -32,9 +30,9 @@ class CrossEncoder(EncoderMethod):
 
     def build_rows(self, judged: JudgedQuestion) -> list[dict[str, Any]]:
         """One: `query`, `docs`, `labels`."""
-        labels = [_EVIDENCE_LABEL] * len(judged["evidence"]) + [0.0] * len(judged["others"])
-        docs = [*judged["evidence"], *judged["others"]]
-        return [{"query": judged["question"], "docs": docs, "labels": labels, "name": judged["name"]}]
+        num_others = len(judged.passages) - judged.num_evidence
+        labels = mix_labels(judged.num_evidence, num_others, judged.scores or [], self.distillation)
+        return [{"query": judged.question, "docs": judged.passages, "labels": labels, "name": judged.name}]
 
     def load(self, folder: str, device: str) -> Any:
         """With one label: a new head where the model has none."""
@@ -76,7 +74,9 @@ class CrossEncoder(EncoderMethod):
 
     def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
         """That it tells pages apart hardly better than who draws their order."""
-        return diagnose_order(counts, rows, lambda kinds: math.log(len(kinds)))
+        learned = [softmax(row["labels"]) for row in self.read(rows).rows]
+        least = [-sum(share * math.log(share) for share in shares if share) for shares in learned]
+        return diagnose_order(counts["eval_loss_after"], [math.log(len(shares)) for shares in learned], least)
 
     def write_note(self, folder: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
         """That it is a reranker, how much of a page it has read, and of which index."""

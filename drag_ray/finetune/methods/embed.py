@@ -3,6 +3,8 @@
 It learns from the evidence of each question against the pages of the other questions in its batch and those that a search has
 found beside it: the loss MultipleNegativesRanking (Henderson et al., 2017, https://arxiv.org/abs/1705.00652) of
 sentence-transformers, whose vectors may be of use when they are cut, too (Kusupati et al., 2022, https://arxiv.org/abs/2205.13147).
+Where a teacher has scored the pages, its distribution over those of a row is learned beside (DistillKLDiv of the same library;
+Wang et al., 2022, https://arxiv.org/abs/2207.02578).
 """
 
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from drag_ray.errors import TrainError
-from drag_ray.finetune.methods.encoder import EncoderMethod, JudgedQuestion
+from drag_ray.finetune.methods.encoder import EncoderMethod, JudgedQuestion, mix_labels
 from drag_ray.search.config import EmbeddingConfig
 
 if TYPE_CHECKING:
@@ -33,13 +35,22 @@ class Embed(EncoderMethod):
     """lengths that vectors may be cut to and still compare well, for example [256, 128]; empty trains the whole length alone"""
 
     def build_rows(self, judged: JudgedQuestion) -> list[dict[str, Any]]:
-        """One for each page of the evidence: `anchor`, `positive`, `negative_1` and so on."""
-        others = judged["others"]
-        negatives = {f"negative_{place + 1}": others[place % len(others)] for place in range(self.negatives)}
-        return [
-            {"anchor": judged["question"], "positive": passage, **negatives, "name": judged["name"]}
-            for passage in judged["evidence"]
-        ]
+        """One for each page of the evidence, or for the teacher's best: `anchor`, `positive`, `negative_1` and so on.
+
+        With a teacher and negatives they have `labels`, the logits of what is learned over the pages in this order.
+        """
+        texts, scores = judged.passages, judged.scores
+        evidence = list(range(judged.num_evidence)) or [max(range(len(texts)), key=(scores or []).__getitem__)]
+        others = [place for place in range(len(texts)) if place not in evidence]
+        rows: list[dict[str, Any]] = []
+        for positive in evidence:
+            places = [positive, *(others[number % len(others)] for number in range(self.negatives))]
+            row: dict[str, Any] = {"anchor": judged.question, "positive": texts[positive], "name": judged.name}
+            row |= {f"negative_{number}": texts[place] for number, place in enumerate(places[1:], start=1)}
+            if scores is not None and self.negatives:
+                row["labels"] = [scores[place] for place in places] if scores else mix_labels(1, self.negatives, [], 0.0)
+            rows.append(row)
+        return rows
 
     def load(self, folder: str, device: str) -> Any:
         """As it is."""
@@ -57,7 +68,7 @@ class Embed(EncoderMethod):
         from sentence_transformers.base.sampler import BatchSamplers
         from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 
-        from drag_ray.finetune.trainers.encoders import EmbedderSteps
+        from drag_ray.finetune.trainers.encoders import DistilledRanking, EmbedderSteps
 
         whole = model.get_embedding_dimension()
         if wrong := [size for size in self.dimensions if not 0 < size < whole]:
@@ -65,6 +76,8 @@ class Embed(EncoderMethod):
                 f"finetune.embed.dimensions {wrong[0]}: the vectors of {self.model!r} have {whole}, so expected less."
             )
         loss: Any = MultipleNegativesRankingLoss(model)
+        if "labels" in train.column_names:
+            loss = DistilledRanking(model, loss, self.distillation)
         if self.dimensions:
             loss = MatryoshkaLoss(model, loss, [whole, *self.dimensions])
         arguments = SentenceTransformerTrainingArguments(**options, batch_sampler=BatchSamplers.NO_DUPLICATES)

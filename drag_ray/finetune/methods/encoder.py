@@ -1,14 +1,16 @@
 """Methods that train all weights of a small encoder, by the trainers of sentence-transformers."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
 from pydantic import Field
 
 from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.embedded import MINILM
+from drag_ray.errors import DataError
 from drag_ray.finetune.methods.judged_pages import NOTHING_TO_COMPARE, JudgedPassage, name_question, read_passage
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.tokenized_rows import TokenizedRows, group_rows
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 
+_EVIDENCE_LABEL = 16.0
+"""Losses take labels for logits: e to the -16 is left for pages that are no evidence."""
+_LEAST_SHARE = 1e-30
+"""of a page, whose logarithm is finite"""
+
+
 class Probe(TypedDict):
     """A question, some passages, and the scores that a trained model gives them: what is written is to give the same."""
 
@@ -27,13 +35,19 @@ class Probe(TypedDict):
     scores: list[float]
 
 
-class JudgedQuestion(TypedDict):
-    """A question with its passages, those of the evidence first."""
+class JudgedQuestion(NamedTuple):
+    """A question with its passages, those of the evidence first.
+
+    Attributes:
+        num_evidence: how many are evidence; 0 where only a teacher tells pages apart.
+        scores: of a teacher for each passage; None without a teacher, empty where it tells no pages apart.
+    """
 
     name: str
     question: str
-    evidence: list[str]
-    others: list[str]
+    passages: list[str]
+    num_evidence: int
+    scores: list[float] | None
 
 
 class EncoderMethod(Method):
@@ -56,29 +70,46 @@ class EncoderMethod(Method):
     max_tokens: int = Field(default=256, ge=16)
     """tokens that the model reads at once, in training and after it; the end of longer texts is cut off. At most what it was made
     for"""
+    distillation: float = Field(default=0.8, ge=0.0, le=1.0)
+    """what a teacher's scores of the passages (format.teacher) count beside the labels, which have the rest; of a question
+    without evidence they are all that counts. 0.8 is about what SimLM gives them. 0 leaves them out"""
 
     def find_start_model(self, engine_model: str) -> str:
         """Its own."""
         return self.model
 
     def read(self, rows: Iterable[Row]) -> TokenizedRows:
-        """Questions with texts. Those without evidence, or with nothing else, teach no order; their pages are counted.
+        """Questions with texts. Those of which neither labels nor a teacher tell pages apart teach no order; their pages are
+        counted.
 
         Raises:
-            DataError: a row is not a judged passage.
+            DataError: a row is not a judged passage, or a score is not finite.
         """
         found = TokenizedRows()
         for number, pages in enumerate(group_rows(rows, name_question), start=1):
-            passages = [read_passage(page) for page in pages]
-            texts = {kind: [page["passage"] for page in passages if page["is_evidence"] is kind] for kind in (True, False)}
-            if all(texts.values()):
-                judged = JudgedQuestion(
-                    name=f"question {number}", question=passages[0]["question"], evidence=texts[True], others=texts[False]
-                )
+            judged = self.judge(f"question {number}", pages)
+            if judged.num_evidence or judged.scores:
                 found.rows += self.build_rows(judged)
+                found.num_distilled += bool(judged.scores)
             else:
-                found.num_without_advantage += len(passages)
+                found.num_without_advantage += len(pages)
         return found
+
+    def judge(self, name: str, pages: Sequence[Row]) -> JudgedQuestion:
+        """A question of its rows. Raises what `read` does."""
+        passages = sorted((read_passage(page) for page in pages), key=lambda page: not page["is_evidence"])
+        kinds = [page["is_evidence"] for page in passages]
+        return JudgedQuestion(
+            name=name,
+            question=passages[0]["question"],
+            passages=[page["passage"] for page in passages],
+            num_evidence=kinds.count(True) if len(set(kinds)) == 2 else 0,
+            scores=read_scores(passages) if self.distillation else None,
+        )
+
+    def count(self, rows: TokenizedRows) -> dict[str, int]:
+        """Questions that a teacher has taught."""
+        return {"questions_distilled": rows.num_distilled} if rows.num_distilled else {}
 
     @abstractmethod
     def build_rows(self, judged: JudgedQuestion) -> list[dict[str, Any]]:
@@ -111,3 +142,45 @@ class EncoderMethod(Method):
     @abstractmethod
     def take_probe(self, row: dict[str, Any]) -> tuple[str, list[str]]:
         """Question and passages of a row of the dataset."""
+
+
+def read_scores(passages: Sequence[JudgedPassage]) -> list[float] | None:
+    """The teacher's scores of a question's passages: None without a teacher, none where one is missing or all are equal.
+
+    Raises:
+        DataError: one is not finite.
+    """
+    found = [passage["score"] for passage in passages if "score" in passage]
+    if not found:
+        return None
+    scores = [score for score in found if score is not None]
+    if not all(map(math.isfinite, scores)):
+        raise DataError(
+            f"question {passages[0]['question'][:200]!r}: a score of its passages is not a finite number. Write the rows again, "
+            "python jobs/format.py, with --format.teacher.dtype float32, or train with a distillation of 0."
+        )
+    return scores if len(scores) == len(passages) and len(set(scores)) > 1 else []
+
+
+def mix_labels(num_evidence: int, num_others: int, scores: Sequence[float], share: float) -> list[float]:
+    """Logits of the distribution that is learned over a question's passages, those of the evidence first.
+
+    Args:
+        num_evidence: how many are evidence; 0 where nobody says.
+        num_others: how many are none.
+        scores: of a teacher; none without.
+        share: what these count.
+    """
+    labels = [_EVIDENCE_LABEL] * num_evidence + [0.0] * num_others
+    if not scores:
+        return labels
+    if not num_evidence:
+        return list(scores)
+    mixed = zip(softmax(labels), softmax(scores), strict=True)
+    return [math.log((1 - share) * label + share * score + _LEAST_SHARE) for label, score in mixed]
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """The distribution of logits."""
+    weights = [math.exp(logit - max(logits)) for logit in logits]
+    return [weight / sum(weights) for weight in weights]

@@ -1,25 +1,25 @@
 """Pages of a question that are evidence or not, as the format stage writes them (relevance), for methods that train a ranker."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
 
 from drag_ray.engine.conversation import Row, take_columns
-from drag_ray.finetune.tokenized_rows import group_rows
 
 NOTHING_TO_COMPARE = (
     "no question has both evidence and another page. Raise format.relevance_pages or format.relevance_depth, or name evidence "
     "that the index has."
 )
 _LEARNED = 0.9
-"""of the loss of who cannot tell pages apart"""
+"""of the loss of who cannot tell pages apart, above the least one"""
 
 
 class JudgedPassage(TypedDict):
-    """A question with a part of a page, and whether that page is evidence."""
+    """A question with a part of a page, whether that page is evidence, if somebody says so, and a teacher's score of it."""
 
     question: str
     passage: str
-    is_evidence: bool
+    is_evidence: bool | None
+    score: NotRequired[float | None]
 
 
 def read_passage(row: Row) -> JudgedPassage:
@@ -32,25 +32,18 @@ def name_question(row: Mapping[str, Any]) -> str:
     return str(row.get("question_id", row["question"]))
 
 
-def list_kinds(rows: Iterable[Row]) -> list[list[bool]]:
-    """Of each question that has both evidence and other pages, which of its pages are evidence."""
-    questions = [[read_passage(row)["is_evidence"] for row in pages] for pages in group_rows(rows, name_question)]
-    return [kinds for kinds in questions if len(set(kinds)) == 2]
-
-
-def diagnose_order(counts: Mapping[str, Any], rows: Iterable[Row], draw: Callable[[list[bool]], float]) -> str:
+def diagnose_order(loss: float | None, drawn: Sequence[float], perfect: Sequence[float]) -> str:
     """The words that a ranker tells pages apart hardly better than who draws their order; empty where it does.
 
     Args:
-        counts: of the stage.
-        rows: of the validation side.
-        draw: the loss of who draws the order of such pages.
+        loss: on validation rows.
+        drawn: the loss of who draws the order of a question's pages, for each question.
+        perfect: the least loss of each.
     """
-    loss, questions = counts["eval_loss_after"], list_kinds(rows)
-    if loss is None or not questions:
+    if loss is None or not drawn:
         return ""
-    of_drawing = sum(map(draw, questions)) / len(questions)
-    if loss < _LEARNED * of_drawing:
+    of_drawing, least = sum(drawn) / len(drawn), sum(perfect) / len(drawn)
+    if loss - least < _LEARNED * (of_drawing - least):
         return ""
     return (
         f"the reranker has hardly learned to tell pages apart: its loss on validation rows is {loss:.3f}, and "

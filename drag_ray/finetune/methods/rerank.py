@@ -73,13 +73,14 @@ class Rerank(AdapterMethod):
             judged = read_passage(row)
             prompt = write_prompt(tokenizer.tokenizer, judged["question"], judged["passage"], self.instruction)
             asked: list[int] = tokenizer.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            answer = answers.yes if judged["is_evidence"] else answers.no
+            is_evidence = bool(judged["is_evidence"])  # of a question that nobody has labelled, all are alike
+            answer = answers.yes if is_evidence else answers.no
             return {
                 "input_ids": [*asked, answer],
                 "labels": [*[IGNORED_LABEL] * len(asked), answer],
                 "image_keys": [],
                 "question": name_question(row),
-                "is_evidence": judged["is_evidence"],
+                "is_evidence": is_evidence,
             }
 
         read = tokenizer.tokenize_rows(rows, tokenize_row)
@@ -104,8 +105,10 @@ class Rerank(AdapterMethod):
 
     def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
         """That it tells pages apart hardly better than who draws their order."""
+        questions = [[read_passage(row)["is_evidence"] for row in pages] for pages in group_rows(rows, name_question)]
         # Who cannot tell them apart gives the evidence the same share as each of the others.
-        return diagnose_order(counts, rows, lambda kinds: math.log(1 + kinds.count(False)))
+        drawn = [math.log(1 + kinds.count(False)) for kinds in questions if len(set(kinds)) == 2]
+        return diagnose_order(counts["eval_loss_after"], drawn, [0.0] * len(drawn))
 
     def write_note(self, folder: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
         """That the adapter is a reranker, what it is told, how much of a page it has read, and of which index."""

@@ -1,10 +1,14 @@
 """The trainers of sentence-transformers, with the learning rate and the checks that all trainings have."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers.base.losses.merged_forward import embed_columns
 from sentence_transformers.cross_encoder import CrossEncoderTrainer
+from sentence_transformers.sentence_transformer.losses import DistillKLDivLoss, MultipleNegativesRankingLoss
+from sentence_transformers.util import pairwise_cos_sim
 
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
 from drag_ray.finetune.trainers.adapter_trainer import FiniteSteps
@@ -43,4 +47,28 @@ class CrossEncoderSteps(EncoderSteps, CrossEncoderTrainer):
 
 
 class EmbedderSteps(EncoderSteps, SentenceTransformerTrainer):
-    """Of rows {anchor, positive, negative_1, ..., name}."""
+    """Of rows {anchor, positive, negative_1, ..., name}, with `labels` where a teacher has scored the pages."""
+
+
+class DistilledRanking(torch.nn.Module):
+    """The loss of the labels, and that of a teacher's scores of the pages of each row.
+
+    Args:
+        model: an embedding model.
+        ranking: the loss of the labels.
+        share: what the teacher's counts; the other one has the rest.
+    """
+
+    def __init__(self, model: Any, ranking: MultipleNegativesRankingLoss, share: float) -> None:
+        super().__init__()
+        self.model = model
+        self._ranking = ranking
+        self._share = share
+        # Cosines are as sharp for the teacher as for the labels.
+        self._distilling = DistillKLDivLoss(model, lambda one, other: ranking.scale * pairwise_cos_sim(one, other))
+
+    def forward(self, sentence_features: Iterable[dict[str, torch.Tensor]], labels: torch.Tensor) -> torch.Tensor:
+        """The weighted sum, of texts that are embedded once."""
+        embedded = embed_columns(self.model, sentence_features)
+        distilled = self._distilling.compute_loss_from_embeddings(embedded, labels)
+        return (1 - self._share) * self._ranking.compute_loss_from_embeddings(embedded, labels) + self._share * distilled

@@ -6,12 +6,15 @@
 Pages without evidence are drawn among the best that a search finds for the question, where those are that a reranker has to tell
 from the right one. A page that nobody named as evidence may answer a question all the same; of many drawn ones few do, fewer with
 a margin, and what nearly duplicates the evidence is never taken.
+
+With a teacher (`format.teacher`) each row has its score too, and questions without evidence have rows, of which nobody says what
+answers them.
 """
 
 import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NotRequired
 
 import polars as pl
 
@@ -31,24 +34,29 @@ from drag_ray.types import Evidence, Hit
 
 
 class PageRow(Row):
-    """A question, the part of a page that is most about it, and whether the page is evidence."""
+    """A question, the part of a page that is most about it, and whether the page is evidence; None where nobody says."""
 
     question_id: str
     question: str
     file: str
     page_number: int
     passage: str
-    is_evidence: bool
+    is_evidence: bool | None
+    score: NotRequired[float]
+    """of the teacher, if there is one"""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index.
 
+    In place of the evidence stands the best page that is found where a question has none, which only a teacher is asked.
+
     Raises:
         ConfigError: there are no vectors, which `relevance_retrieval` needs, or their model is gone.
         SearchIndexError: they are damaged, or of another index or model.
     """
-    questions = part.trajectories.filter(pl.col("task").is_in(SEARCHING) & (pl.col("evidence").list.len() > 0))
+    is_asked = pl.lit(True) if config.teacher.model else pl.col("evidence").list.len() > 0
+    questions = part.trajectories.filter(pl.col("task").is_in(SEARCHING) & is_asked)
     asked = questions.unique("question_id", keep="first", maintain_order=True).select("question_id", "question", "evidence")
     if asked.is_empty() or part.index_dir is None:
         return pl.DataFrame(schema=pl.Schema(to_schema(PageRow)))
@@ -63,12 +71,14 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
 def _list_pages(asked: dict[str, Any], searcher: Searcher, index: PageIndex, config: FormatConfig) -> Iterator[PageRow]:
     question = asked["question"]
     named = [Evidence(**page) for page in asked["evidence"]]
+    hits = index.search(question, config.relevance_depth)
     evidence = [page for page in named if searcher.find_page(page.file, page.page_number)]
-    shingles = [compute_shingles(searcher.text(page)) for page in evidence]
-    found = find_others(index.search(question, config.relevance_depth), named, config)
+    first = evidence if named else [hit.page for hit in hits[:1]]
+    shingles = [compute_shingles(searcher.text(page)) for page in first]
+    found = find_others(hits, named or first, config)
     others = [page for page in found if not _repeats(searcher.text(page), shingles)]
     draw = random.Random(f"{config.seed} {asked['question_id']}")
-    for page in [*evidence, *draw.sample(others, min(config.relevance_pages, len(others)))]:
+    for page in [*first, *draw.sample(others, min(config.relevance_pages, len(others)))]:
         passage = cut_passage(searcher, page, question, config.relevance_chars)
         if passage.strip():  # of a page that is a picture there is nothing to read
             yield PageRow(
@@ -77,7 +87,7 @@ def _list_pages(asked: dict[str, Any], searcher: Searcher, index: PageIndex, con
                 file=page.file,
                 page_number=page.page_number,
                 passage=passage,
-                is_evidence=page in named,
+                is_evidence=page in named if named else None,
             )
 
 
@@ -95,7 +105,7 @@ def _repeats(text: str, evidence: Sequence[Shingles]) -> bool:
 
 def to_example(row: PageRow) -> SupervisedExample:
     """The answer yes or no to whether the page answers the question."""
-    messages = write_judgement(row["question"], row["passage"], is_relevant=row["is_evidence"])
+    messages = write_judgement(row["question"], row["passage"], is_relevant=bool(row["is_evidence"]))
     return SupervisedExample(messages, [len(messages) - 1])
 
 

@@ -1,8 +1,10 @@
 """Training of encoders: rows from judged pages, a real training of tiny models, and what is published of it."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from drag_ray.finetune import encoder_trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.cross_encoder import CrossEncoder
 from drag_ray.finetune.methods.embed import Embed
-from drag_ray.finetune.methods.encoder import EncoderMethod
+from drag_ray.finetune.methods.encoder import EncoderMethod, softmax
 from drag_ray.finetune.outcome import find_encoder, find_reranker
 from drag_ray.finetune.publication import Description, publish_encoder
+from drag_ray.finetune.tokenized_rows import group_rows
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.search.config import EmbeddingConfig, RerankConfig
 
@@ -75,9 +78,10 @@ def train(job: TrainJob, kept: Path, resume_from: Path | None = None) -> dict[st
     return encoder_trainer.train(job, tokenize_training_rows(job), keep, resume_from, NoStageRecorder())
 
 
-def publish(job: TrainJob, checkpoint: Path, probe: Any, stage_dir: Path) -> Path:
-    counts = {"rows": 10, "steps": 60}
-    described = Description(job.config, counts, {"format": "ab"}, None, {"relevance_chars": 300}, probe)
+def publish(job: TrainJob, checkpoint: Path, outcome: dict[str, Any], stage_dir: Path) -> Path:
+    row_options = {"relevance_chars": 300, "teacher": {"model": "large/reader"}}
+    counts = {**outcome["counts"], "steps": 60}
+    described = Description(job.config, counts, {"format": "ab"}, None, row_options, outcome["probe"])
     publish_encoder(checkpoint, job.model, described, stage_dir)
     found = find_encoder(stage_dir)
     assert found
@@ -118,11 +122,12 @@ def test_it_learns_and_what_is_published_is_what_was_trained(method: str, tmp_pa
     assert outcome["curve"][-1]["tokens"] > 0
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["checkpoint-30", "checkpoint-60"]
 
-    folder = publish(job, tmp_path / "kept" / "checkpoint-60", outcome["probe"], tmp_path)
+    folder = publish(job, tmp_path / "kept" / "checkpoint-60", outcome, tmp_path)
     assert not [path for path in folder.rglob("*") if path.name.startswith(("optimizer", "trainer_state", "training_args"))]
     card = (folder / "README.md").read_text()
     assert "library_name: sentence-transformers" in card
     assert "lora_r" not in card
+    assert "distillation)" not in card
     question, pages = "query: wing", ["page: rotor", "page: wing pump"]
     if method == "cross_encoder":
         assert find_reranker(tmp_path) == folder
@@ -158,7 +163,7 @@ def test_weights_that_are_not_those_that_were_trained_are_not_published(method: 
         {name: weight + torch.randn_like(weight) for name, weight in weights.items()}, checkpoint / WEIGHTS_NAME, {"format": "pt"}
     )
     with pytest.raises(TrainError, match="scores the pages of the first question otherwise than the trained one"):
-        publish(job, checkpoint, outcome["probe"], tmp_path)
+        publish(job, checkpoint, outcome, tmp_path)
     assert find_encoder(tmp_path) is None
 
 
@@ -195,6 +200,66 @@ def test_vectors_are_cut_to_less_than_they_have(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "start")
     with pytest.raises(TrainError, match=r"finetune\.embed\.dimensions 16: the vectors of .* have 16, so expected less"):
         train(write_job(tmp_path, "embed", own={"dimensions": [16]}), tmp_path / "other")
+
+
+def score(rows: list[dict[str, Any]], *scores: float | None) -> list[dict[str, Any]]:
+    return [{**row, "score": found} for row, found in zip(rows, scores, strict=True)]
+
+
+def build_distilled_rows() -> list[dict[str, Any]]:
+    """A teacher likes some things more than others, whatever is asked; of every other question nobody says what answers it."""
+    rows = [{**row, "score": 2.0 * THINGS.index(row["passage"].split()[1])} for row in build_rows()]
+    return [{**row, "is_evidence": None} if place % 6 < 3 else row for place, row in enumerate(rows)]
+
+
+def test_scores_of_a_teacher_and_labels_are_mixed_by_their_shares() -> None:
+    pages = score(judge("a", "first", others=("second", "third")), 0.0, math.log(2), math.log(5))
+    for share, expected in ((0.8, [0.3, 0.2, 0.5]), (1.0, [0.125, 0.25, 0.625]), (0.0, [1.0, 0.0, 0.0])):
+        [row] = CrossEncoder(distillation=share).read(pages).rows
+        assert softmax(row["labels"]) == pytest.approx(expected, abs=1e-6)
+    [row] = Embed(negatives=2, distillation=0.5).read(pages).rows
+    assert (row["positive"], row["labels"]) == ("first", [0.0, math.log(2), math.log(5)])
+    assert "labels" not in Embed(negatives=2, distillation=0).read(pages).rows[0]
+
+    unlabelled = [{**page, "is_evidence": None} for page in pages]
+    [row] = CrossEncoder().read(unlabelled).rows
+    assert softmax(row["labels"]) == pytest.approx([0.125, 0.25, 0.625])
+    [row] = Embed(negatives=2).read(unlabelled).rows
+    assert (row["positive"], row["negative_1"], row["negative_2"]) == ("third", "first", "second")
+    assert CrossEncoder(distillation=0).read(unlabelled).num_without_advantage == 3
+
+
+def test_a_teacher_that_tells_no_pages_apart_teaches_nothing_and_one_without_numbers_is_refused() -> None:
+    labelled = judge("a", "first", others=("second",))
+    for scores in ((3.0, 3.0), (None, None), (1.0, None)):
+        read = CrossEncoder().read(score(labelled, *scores))
+        assert (read.rows, read.num_distilled) == (CrossEncoder().read(labelled).rows, 0)
+        unlabelled = [{**page, "is_evidence": None} for page in score(labelled, *scores)]
+        assert CrossEncoder().read(unlabelled).num_without_advantage == 2
+        [row] = Embed(negatives=1).read(score(labelled, *scores)).rows
+        assert softmax(row["labels"]) == pytest.approx([1, 0], abs=1e-6)  # all rows of a file have them
+    with pytest.raises(DataError, match=r"question 'a': a score .* is not a finite number\..*format\.teacher\.dtype float32"):
+        CrossEncoder().read(score(labelled, 1.0, math.nan))
+
+
+@pytest.mark.seconds
+@by_method
+def test_a_distilled_model_follows_its_teacher_where_labels_are_missing_and_says_so(method: str, tmp_path: Path) -> None:
+    rows = build_distilled_rows()
+    job = write_job(tmp_path, method, rows, own={"distillation": 1.0}, epochs=120, checkpoint_steps=240)
+    outcome = train(job, tmp_path / "kept")
+    assert outcome["counts"]["questions_distilled"] == len(THINGS)
+    chosen = job.config.chosen_method
+    assert isinstance(chosen, EncoderMethod)
+    folder = publish(job, tmp_path / "kept" / "checkpoint-240", outcome, tmp_path)
+    right = 0
+    for pages in group_rows([row for row in rows if row["is_evidence"] is None], itemgetter("question")):
+        found = chosen.score_published(folder, pages[0]["question"], [page["passage"] for page in pages])
+        right += pages[found.index(max(found))]["score"] == max(page["score"] for page in pages)
+    assert right >= 4
+    card = (folder / "README.md").read_text()
+    assert "the scores that `large/reader` gives to pages (distillation)" in card
+    assert "- distillation\n" in card
 
 
 def test_records_hold_no_options_of_adapters() -> None:

@@ -14,7 +14,7 @@ from small_index import write_index
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.format.config import FormatConfig
+from drag_ray.format.config import FormatConfig, FormatSections
 from drag_ray.format.examples import SupervisedExample
 from drag_ray.format.leaks import PageChecker
 from drag_ray.format.rows.dpo import build_rows as build_pairs
@@ -280,6 +280,30 @@ def test_what_nearly_duplicates_the_evidence_is_never_one_of_the_others(tmp_path
     pages = [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(texts, 1)]
     write_index(tmp_path / "index", pages, [])
     assert build_page_rows(paged, FormatConfig())["page_number"].to_list() == [1, 3]
+
+
+def test_without_evidence_the_best_page_stands_in_its_place_and_nobody_says_what_it_is(paged: ScoredPart) -> None:
+    asked = [build_question(question="Is the rotor oiled?", evidence=())]
+    part = ScoredPart.of_questions(asked, paged.index_dir)
+    assert build_page_rows(part, FormatConfig()).is_empty()
+    taught = FormatConfig.model_validate({"teacher": {"model": "reader"}, "relevance_pages": 1})
+    rows = build_page_rows(part, taught)
+    assert (rows["page_number"][0], rows.height) == (3, 2)
+    assert rows["is_evidence"].to_list() == [None, None]
+    checker = PageChecker(part, SIDES)
+    checker.check(rows, "train", "train.parquet")
+    with pytest.raises(DataError, match="its page is not what it says of the question's evidence"):
+        checker.check(rows.with_columns(is_evidence=pl.lit(False)), "train", "train.parquet")
+
+
+def test_a_teacher_needs_rows_to_score_and_is_a_source_of_the_stage(tmp_path: Path) -> None:
+    taught = {"teacher": {"model": str(tmp_path)}}
+    with pytest.raises(ConfigError, match=r"format\.teacher\.model '.*': scores rows of the format relevance, and"):
+        FormatSections(FormatConfig.model_validate(taught)).check()
+    sections = FormatSections(FormatConfig.model_validate({**taught, "formats": ["relevance"]}))
+    sections.check()
+    assert sections.list_sources() == {"format.teacher.model": tmp_path}
+    assert sections.format.teacher.device == "auto"
 
 
 def test_vectors_that_the_index_lacks_are_asked_for(paged: ScoredPart) -> None:

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
+from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides, assign_unlabelled
 from drag_ray.types import Evidence, Question
 
 EVIDENCE = st.lists(st.builds(Evidence, st.sampled_from(["a.pdf", "b.pdf"]), st.integers(1, 40)), max_size=3)
@@ -98,3 +98,15 @@ def test_near_duplicates_of_what_evaluation_asks_are_withheld_and_the_others_sta
     assert [name for name, side in sides.items() if side == WITHHELD] == ["q0"]
     assert len({sides[f"q{number}"] for number in range(10, 20)}) == 1
     assert list(sides.values()).count(VALIDATION) == 16
+
+
+def test_questions_without_evidence_are_trained_on_unless_they_are_asked_elsewhere() -> None:
+    labelled = build_questions(2)
+    sides = {"q0": TRAIN, "q1": VALIDATION}
+    asked = [*zip("abc", ("0?", "1?", "tested?"), strict=True), ("d", "new?")]
+    unlabelled = [Question(name, text, ()) for name, text in asked]
+    found = assign_unlabelled(unlabelled, labelled, sides, [Question("t", "Tested", ())], FormatConfig())
+    assert found == {"a": TRAIN, "b": WITHHELD, "c": WITHHELD, "d": TRAIN}
+    grouped = [Question(f"{group}-same", "else?", (), group=group) for group in ("1", "2")]
+    [held] = build_questions(1, group="1")
+    assert list(assign_unlabelled(grouped, [held], {"q0": VALIDATION}, [], FormatConfig()).values()) == [WITHHELD, TRAIN]
