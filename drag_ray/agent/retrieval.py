@@ -11,12 +11,15 @@ from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.searcher import Searcher
 
 
-def open_page_index(searcher: Searcher, retrieval: RetrievalName, index_dir: Path) -> PageIndex:
+def open_page_index(
+    searcher: Searcher, retrieval: RetrievalName, index_dir: Path, dense_weight: float | None = None
+) -> PageIndex:
     """Open the searcher of an index's pages for a way of retrieval.
 
     Args:
         searcher: of the words, which has the pages.
         index_dir: the folder of the index stage, where its vectors lie.
+        dense_weight: of the vectors, where both are searched (agent.dense_weight).
 
     Raises:
         SearchIndexError: the vectors are missing or damaged, or of another index or model.
@@ -25,7 +28,7 @@ def open_page_index(searcher: Searcher, retrieval: RetrievalName, index_dir: Pat
     if retrieval == "bm25":
         return searcher
     dense = open_dense(searcher, index_dir / vectors.DIR_NAME)
-    return dense if retrieval == "dense" else HybridSearcher(searcher, dense)
+    return dense if retrieval == "dense" else HybridSearcher(searcher, dense, dense_weight=dense_weight)
 
 
 def open_dense(searcher: Searcher, vectors_dir: Path) -> DenseSearcher:

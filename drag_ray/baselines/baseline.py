@@ -47,12 +47,14 @@ class Sources:
         index_dir: the folder of the index stage.
         seed: of the run.
         reranker: the folder of the reranker that the run has trained.
+        dense_weight: of the run's agent (agent.dense_weight).
     """
 
     options: OptionSections
     index_dir: Path
     seed: int
     reranker: Path | None = None
+    dense_weight: float | None = None
 
 
 @dataclass(frozen=True)

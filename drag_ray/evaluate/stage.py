@@ -70,9 +70,11 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     index = Searcher(inputs["index"] / "search_index")
     if weighed:
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
-    if sections.agent.task in SEARCHING and sections.agent.retrieval == "bm25":
+    if sections.agent.task in SEARCHING:
         names = [model.name for model in models]
-        trajectories = _rescore_with_retrievers(trajectories, names, baselines, index.index_dir.resolve(), folder.path.resolve())
+        by_words = sections.agent.retrieval == "bm25"
+        retrievers = {name: one for name, one in baselines.items() if by_words or name != Hybrid.name}
+        trajectories = _rescore_with_retrievers(trajectories, names, retrievers, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate

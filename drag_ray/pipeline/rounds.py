@@ -98,6 +98,16 @@ def build_reranked_evaluation(config: RunConfig) -> RunConfig:
     return evaluation
 
 
+def check_pipeline(config: RunConfig) -> None:
+    """ConfigError where a stage of the pipeline cannot be run with these options, in any of its rounds."""
+    for number in range(1, config.rounds + 1):
+        check_stages([STAGES[name] for name in _TRAINED], build_round(config, number))
+    check_stages(list_compared(config) if config.rounds else list_pipeline(config), config)
+    if config.train_reranker:
+        build_reranker_training(config, Address("process", scope=f"{_SCOPE}/1" if config.rounds else config.scope))
+        build_reranked_evaluation(config)
+
+
 def train_reranker(training: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
     """Write its rows and train it, as `build_reranker_training` says; what is finished is skipped."""
     return run_stages(_RERANKER_STAGES, training, start_ray)

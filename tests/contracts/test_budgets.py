@@ -11,37 +11,38 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_710,
-    "api": 1_140,
+    "agent": 2_720,
+    "api": 1_150,
     "baselines": 2_010,
     "cli": 610,
     "cluster": 1_250,
     "collect": 160,
     "corpus": 3_720,
     "engine": 3_930,
-    "evaluate": 5_640,
+    "evaluate": 5_660,
     "examples": 630,
     "finetune": 3_950,
     "format": 2_470,
     "index": 560,
-    "pipeline": 1_140,
+    "pipeline": 1_240,
     "process": 2_390,
     "prompt": 580,
     "recipes": 1_320,
     "rollout": 3_130,
-    "search": 2_690,
+    "search": 2_740,
     "serve": 4_230,
     "stage_runs": 790,
     "storage": 1_000,
     "tools": 2_680,
     "transcripts": 780,
+    "tune": 550,
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 437
-OPTIONS = 325
+FILES = 444
+OPTIONS = 329
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_350
+TEST_LINES = 45_710
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
