@@ -31,6 +31,7 @@ from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
+from drag_ray.search.config import RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -72,8 +73,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     if sections.agent.task in SEARCHING:
         names = [model.name for model in models]
-        by_words = sections.agent.retrieval == "bm25"
-        retrievers = {name: one for name, one in baselines.items() if by_words or name != Hybrid.name}
+        retrievers = choose_retrievers(baselines, sections.agent.retrieval)
         trajectories = _rescore_with_retrievers(trajectories, names, retrievers, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
@@ -111,6 +111,11 @@ def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Ques
             "of them looks better here than it is. Choose by evaluate.split 'validation', and report on questions kept apart."
         )
     return num_exposures
+
+
+def choose_retrievers(baselines: Mapping[str, Baseline], retrieval: RetrievalName) -> dict[str, Baseline]:
+    """The baselines with which policies' replies are searched for again: without hybrid for an agent that searches by vectors."""
+    return {name: baseline for name, baseline in baselines.items() if retrieval == "bm25" or name != Hybrid.name}
 
 
 def _rescore_with_retrievers(

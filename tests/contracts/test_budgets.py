@@ -42,7 +42,7 @@ LINES = {
 FILES = 444
 OPTIONS = 329
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_710
+TEST_LINES = 45_770
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
