@@ -20,7 +20,7 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits, Question
 
 DENSE_WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
-"""Weights of the vectors that are tried beside a fusion by ranks and the agent's own weight."""
+"""Weights of the vectors that are tried beside the agent's own, or where it has none beside a fusion by ranks."""
 UNION = "union"
 """The best pages by words and by vectors in turn: what a reader would be given without a fusion. It can be no agent's search."""
 
@@ -52,8 +52,7 @@ def list_first_stages(agent: AgentConfig, has_vectors: bool) -> list[FirstStage]
     by_words = [FirstStage("bm25", words) for words in some]
     if not has_vectors:
         return by_words
-    own = [agent.dense_weight] if agent.retrieval == "hybrid" else []
-    weights = dict.fromkeys([None, *DENSE_WEIGHTS, *own])
+    weights = dict.fromkeys([agent.dense_weight, *DENSE_WEIGHTS])
     fused = [FirstStage("hybrid", words, weight) for words in some for weight in weights]
     dense = [FirstStage("dense", words) for words in some]
     return [*by_words, *dense, *fused, *(FirstStage(UNION, words) for words in some)]

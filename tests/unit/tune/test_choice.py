@@ -107,8 +107,9 @@ def test_an_agent_that_writes_whole_queries_has_no_words_to_choose_and_an_index_
     assert list_first_stages(rewriting, has_vectors=False) == [FirstStage("bm25", "all")]
     assert list_first_stages(AGENT, has_vectors=False) == [FirstStage("bm25", "key"), FirstStage("bm25", "all")]
     assert {stage.words for stage in list_first_stages(rewriting, has_vectors=True)} == {"all"}
-    weighing = list_first_stages(AgentConfig(retrieval="hybrid", dense_weight=0.9), has_vectors=True)
+    weighing = list_first_stages(AgentConfig(dense_weight=0.9), has_vectors=True)
     assert FirstStage("hybrid", "key", 0.9) in weighing
+    assert FirstStage("hybrid", "key", None) not in weighing  # no option takes a weight back
 
 
 def test_measures_are_those_of_ranks_computed_by_hand() -> None:
