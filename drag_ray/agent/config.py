@@ -87,6 +87,9 @@ class AgentConfig(BaseConfig):
     retrieval: RetrievalName = "bm25"
     """what finds pages for what the model writes, and for the question that it is measured by: words, the vectors of the index
     (embedding.model), or both"""
+    dense_weight: float | None = Field(default=None, ge=0.0, le=1.0)
+    """hybrid, of this agent, of baselines and of endpoints: what the score by vectors counts beside that by words, which has the
+    rest, both standardised; without it rankings are fused by their ranks. The stage `tune` says which weight finds most"""
     top_k: int = Field(default=3, ge=1)
     """pages shown after a search"""
     depth: int = Field(default=10, ge=1)

@@ -19,8 +19,8 @@ _MAX_BYTES = 2**20
 """of a note, with its instructions and examples"""
 
 HOW_IT_IS_ASKED = frozenset(
-    ("task", "protocol", "query_mode", "question_weight", "question_words", "retrieval", "page_view", "forced_calls", "thinking")
-    + ("instructions", "examples")
+    ("task", "protocol", "query_mode", "question_weight", "question_words", "retrieval", "dense_weight", "page_view")
+    + ("forced_calls", "thinking", "instructions", "examples")
 )
 """Options that hold as an adapter's note has them: words for the model, and choices that give it no right."""
 AT_MOST_THE_HOSTS = frozenset(

@@ -39,12 +39,15 @@ def find_vectors(index_dir: Path, embed_dir: Path | None, retrieval: str, option
     return vectors_dir
 
 
-def open_page_index(searcher: Searcher, retrieval: RetrievalName, vectors_dir: Path) -> PageIndex:
+def open_page_index(
+    searcher: Searcher, retrieval: RetrievalName, vectors_dir: Path, dense_weight: float | None = None
+) -> PageIndex:
     """Open the searcher of an index's pages for a way of retrieval.
 
     Args:
         searcher: of the words, which has the pages.
         vectors_dir: of `find_vectors`.
+        dense_weight: of the vectors, where both are searched (agent.dense_weight).
 
     Raises:
         SearchIndexError: the vectors are missing or damaged, or of another index or model.
@@ -53,7 +56,7 @@ def open_page_index(searcher: Searcher, retrieval: RetrievalName, vectors_dir: P
     if retrieval == "bm25":
         return searcher
     dense = open_dense(searcher, vectors_dir)
-    return dense if retrieval == "dense" else HybridSearcher(searcher, dense)
+    return dense if retrieval == "dense" else HybridSearcher(searcher, dense, dense_weight=dense_weight)
 
 
 def open_dense(searcher: Searcher, vectors_dir: Path) -> DenseSearcher:

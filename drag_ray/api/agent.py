@@ -108,7 +108,7 @@ class Agent:
         searcher = Searcher(options.index_dir)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # an engine in this process says a hundred lines else
         self._engine = start_engine(options)
-        index = open_page_index(searcher, agent.retrieval, options.vectors_dir)
+        index = open_page_index(searcher, agent.retrieval, options.vectors_dir, agent.dense_weight)
         record, environment = searcher.record, SearchEnvironment(index, agent.top_k, agent.depth)
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
         policy = next(iter(options.policies.values()))

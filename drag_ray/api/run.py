@@ -87,6 +87,16 @@ class Run(RunExchange):
         """
         return self.run_stage("index", **options)
 
+    def tune(self, **options: Any) -> Manifest:
+        """Choose how pages are searched, by training questions, before anything is trained; otherwise as `index`.
+
+        Examples:
+            >>> run.tune(tune={"limits": 500})
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: options: unknown key 'tune.limits'. Did you mean 'limit'? Allowed here: ...
+        """
+        return self.run_stage("tune", **options)
+
     def collect(self, **options: Any) -> Manifest:
         """Roll out the training questions and keep the trajectories; otherwise as `index`.
 
@@ -193,13 +203,11 @@ class Run(RunExchange):
 
                     engines.enter_context(keep_engines())
 
-            if config.rounds:
-                from drag_ray.pipeline.rounds import run_rounds
+            from drag_ray.pipeline.rounds import run_pass, run_rounds
+            from drag_ray.pipeline.tuning import tune_search
 
-                return run_rounds(config, start_ray)
-            from drag_ray.pipeline.rounds import run_pass
-
-            return run_pass(config, start_ray)
+            tuned, finished = tune_search(config, start_ray) if config.tune_search else (config, {})
+            return finished | (run_rounds if tuned.rounds else run_pass)(tuned, start_ray)
 
     @explain_missing("serve")
     def serve(self, **options: Any) -> None:

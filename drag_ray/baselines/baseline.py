@@ -48,6 +48,7 @@ class Sources:
         seed: of the run.
         reranker: the folder of the reranker that the run has trained.
         embed_dir: the folder of the stage `embed`, where it is read.
+        dense_weight: of the run's agent (agent.dense_weight).
     """
 
     options: OptionSections
@@ -55,6 +56,7 @@ class Sources:
     seed: int
     reranker: Path | None = None
     embed_dir: Path | None = None
+    dense_weight: float | None = None
 
 
 @dataclass(frozen=True)

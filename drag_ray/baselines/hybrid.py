@@ -1,4 +1,4 @@
-"""Hybrid retrieval: what BM25 and what the vectors find for the question, fused by reciprocal rank."""
+"""Hybrid retrieval: what BM25 and what the vectors find for the question, fused by reciprocal rank or by scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class HybridConfig(BaseConfig):
-    """Reciprocal rank fusion of the rankings by words and by vectors."""
+    """Fusion of the rankings by words and by vectors: by reciprocal rank, or with agent.dense_weight by scores."""
 
     depth: int = Field(default=100, ge=1)
     """best pages that are taken of each of the two rankings"""
     rrf_k: int = Field(default=60, ge=0)
-    """the constant of the fusion: the larger, the less the first ranks stand out"""
+    """the constant of a fusion by ranks: the larger, the less the first ranks stand out"""
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,19 @@ class Hybrid(Dense):
     section = ("hybrid", HybridConfig)
 
     options: HybridConfig = field(default_factory=HybridConfig)
+    dense_weight: float | None = None
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the run's options and its vectors."""
-        return cls(cls.find_vectors(sources), sources.options.take(HybridConfig))
+        """With the run's options, the weight that its agent gives vectors, and its vectors."""
+        return cls(cls.find_vectors(sources), sources.options.take(HybridConfig), sources.dense_weight)
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "HybridSearcher":
         """The index and its vectors, with the model that made them."""
         from drag_ray.search.hybrid import HybridSearcher
 
-        return HybridSearcher(searcher, self.open_dense(searcher, questions), self.options.depth, self.options.rrf_k)
+        dense = self.open_dense(searcher, questions)
+        return HybridSearcher(searcher, dense, self.options.depth, self.options.rrf_k, self.dense_weight)
 
 
 class IndexHybrid(Hybrid):

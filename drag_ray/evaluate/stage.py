@@ -31,6 +31,7 @@ from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
+from drag_ray.search.config import RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -70,9 +71,10 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     index = Searcher(inputs["index"] / "search_index")
     if weighed:
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
-    if sections.agent.task in SEARCHING and sections.agent.retrieval == "bm25":
+    if sections.agent.task in SEARCHING:
         names = [model.name for model in models]
-        trajectories = _rescore_with_retrievers(trajectories, names, baselines, index.index_dir.resolve(), folder.path.resolve())
+        retrievers = choose_retrievers(baselines, sections.agent.retrieval)
+        trajectories = _rescore_with_retrievers(trajectories, names, retrievers, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
@@ -109,6 +111,11 @@ def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Ques
             "of them looks better here than it is. Choose by evaluate.split 'validation', and report on questions kept apart."
         )
     return num_exposures
+
+
+def choose_retrievers(baselines: Mapping[str, Baseline], retrieval: RetrievalName) -> dict[str, Baseline]:
+    """The baselines with which policies' replies are searched for again: without hybrid for an agent that searches by vectors."""
+    return {name: baseline for name, baseline in baselines.items() if retrieval == "bm25" or name != Hybrid.name}
 
 
 def _rescore_with_retrievers(

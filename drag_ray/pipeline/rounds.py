@@ -153,6 +153,14 @@ class Rankers:
         return finished
 
 
+def check_pipeline(config: RunConfig) -> None:
+    """ConfigError where a stage of the pipeline cannot be run with these options, in any of its rounds."""
+    for number in range(1, config.rounds + 1):
+        check_stages([STAGES[name] for name in _TRAINED], build_round(config, number))
+    check_stages(list_compared(config) if config.rounds else list_pipeline(config), config)
+    plan_rankers(config, Address("process", scope=f"{_SCOPE}/1" if config.rounds else config.scope))
+
+
 def plan_rankers(config: RunConfig, process: Address) -> Rankers:
     """The rankers that a run wants, none or one of each kind.
 

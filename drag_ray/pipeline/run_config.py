@@ -24,6 +24,7 @@ from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, Search
 from drag_ray.serve.config import ServeConfig
 from drag_ray.stage_runs.address import is_name
 from drag_ray.storage.object_store import StorageConfig
+from drag_ray.tune.config import TuneConfig
 
 SectionsT = TypeVar("SectionsT", bound=Sections)
 
@@ -62,6 +63,10 @@ class RunConfig(BaseConfig):
     embedder: dict[str, Any] = Field(default_factory=dict)
     """options in which its rows, its training and its windows differ from the run's, in sections as in this file, for example
     {finetune = {embed = {model = "intfloat/e5-base-v2"}}}"""
+    tune_search: bool = False
+    """the pipeline chooses how pages are searched before all else (the stage `tune`), and takes its choice for those options that
+    are not set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval of `format`, and retrieval of
+    `evaluate.rerank`"""
     optimise_prompt: bool = False
     """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0
@@ -77,6 +82,7 @@ class RunConfig(BaseConfig):
     agent: AgentConfig = AgentConfig()
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()
+    tune: TuneConfig = TuneConfig()
     collect: CollectConfig = CollectConfig()
     process: ProcessConfig = ProcessConfig()
     format: FormatConfig = FormatConfig()

@@ -7,6 +7,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.interruption import let_waits_end
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import Sections
@@ -24,6 +25,7 @@ from drag_ray.rollout.folder import IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
 from drag_ray.serve.config import ServeSections
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.tune.config import READ_OF_AGENT, TuneSections
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,15 @@ STAGES: dict[str, Stage] = {
             ),
             checked_on_open=("page_images", "question_images"),
             is_shared=True,
+        ),
+        Stage(
+            name="tune",
+            summary="Choose how pages are searched, by training questions, before anything is trained.",
+            sections=TuneSections,
+            reads=("index",),
+            runtime_only_options=tuple(f"agent.{name}" for name in AgentConfig.model_fields if name not in READ_OF_AGENT),
+            is_shared=True,
+            switch="tune_search",
         ),
         Stage(
             name="collect",

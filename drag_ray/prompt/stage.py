@@ -162,7 +162,7 @@ class PromptWorker:
         engine_logs.log_to_file(options.run_dir)
         self._generate = start_engine(options)
         self._searcher = Searcher(locate_index(options))
-        index = open_page_index(self._searcher, options.agent.retrieval, options.vectors_dir)
+        index = open_page_index(self._searcher, options.agent.retrieval, options.vectors_dir, options.agent.dense_weight)
         self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
 

@@ -114,7 +114,7 @@ class RolloutWorker:
         self._searcher = Searcher(index_dir)
         self._degraded = open_degraded_images(options)
         self._pages = DegradedSearcher(index_dir, self._degraded) if self._degraded else self._searcher
-        index = open_page_index(self._pages, options.agent.retrieval, options.vectors_dir)
+        index = open_page_index(self._pages, options.agent.retrieval, options.vectors_dir, options.agent.dense_weight)
         self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
         self._callers = options.build_callers()
         self._rollouts: dict[tuple[str, str], Rollouts] = {}

@@ -64,14 +64,14 @@ def put_in_order(hits: Hits, scores: Mapping[Evidence, float], top_k: int, weigh
     """
     values = [scores[hit.page] for hit in hits]
     if weight < 1:
-        both = zip(_standardise(values), _standardise([hit.score for hit in hits]), strict=True)
+        both = zip(standardise(values), standardise([hit.score for hit in hits]), strict=True)
         values = [weight * of_model + (1 - weight) * of_search for of_model, of_search in both]
     ordered = sorted(zip(hits, values, strict=True), key=lambda pair: -pair[1])[:top_k]
     ranked = [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
     return Hits(ranked, hits.is_partial)
 
 
-def _standardise(values: Sequence[float]) -> list[float]:
+def standardise(values: Sequence[float]) -> list[float]:
     """With a mean of 0 and a deviation of 1; all 0 where they are equal."""
     if not values:
         return []

@@ -11,8 +11,8 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_730,
-    "api": 1_160,
+    "agent": 2_740,
+    "api": 1_170,
     "baselines": 2_030,
     "cli": 610,
     "cluster": 1_290,
@@ -20,29 +20,30 @@ LINES = {
     "corpus": 3_720,
     "embed": 90,
     "engine": 3_960,
-    "evaluate": 5_610,
+    "evaluate": 5_630,
     "examples": 630,
     "finetune": 4_070,
     "format": 2_750,
     "index": 570,
-    "pipeline": 1_240,
+    "pipeline": 1_340,
     "process": 2_390,
     "prompt": 590,
     "recipes": 1_320,
     "rollout": 3_140,
-    "search": 2_720,
+    "search": 2_770,
     "serve": 4_240,
     "stage_runs": 810,
     "storage": 1_000,
     "tools": 2_680,
     "transcripts": 780,
+    "tune": 550,
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 441
-OPTIONS = 335
+FILES = 448
+OPTIONS = 339
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 45_760
+TEST_LINES = 46_180
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -70,8 +70,8 @@ def roll_out(
         ConfigError: the index lacks what a baseline searches.
     """
     tasks, names = build_plan(questions, (PRESET,), 1, sections.seed), sections.evaluate.baselines
-    reranker = find_reranker(inputs.find("finetune"))
-    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reranker, inputs.find("embed"))
+    reranker, dense_weight = find_reranker(inputs.find("finetune")), sections.agent.dense_weight
+    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reranker, inputs.find("embed"), dense_weight)
     with ThreadPoolExecutor(1) as beside:
         preparing = beside.submit(_prepare, [name for name in names if not BASELINES[name].uses_engine], sources)
         searching = beside.submit(lambda: _run_without_engine(preparing.result(), tasks, sections.agent, sources.index_dir))

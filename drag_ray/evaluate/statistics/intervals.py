@@ -8,6 +8,7 @@ them paired.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,20 @@ class ClusterSizes:
     num_effective: float
 
 
+class ClusteredQuestion(NamedTuple):
+    """The names by which questions depend on each other; `file` is the document of the first evidence page, if one is known."""
+
+    question_id: str
+    file: str
+    group: str
+
+
 def compute_clusters(results: Sequence[QuestionResult]) -> Ints:
+    """As `number_clusters`, of the questions of results."""
+    return number_clusters([ClusteredQuestion(result.question_id, result.file, result.group) for result in results])
+
+
+def number_clusters(questions: Sequence[ClusteredQuestion]) -> Ints:
     """The number of each question's cluster, from 0 in the order of their first questions. Shape (num_questions,).
 
     A cluster is a document, that of the first evidence page, or the documents of one group.  A group joins only documents that
@@ -44,14 +58,14 @@ def compute_clusters(results: Sequence[QuestionResult]) -> Ints:
     of a collection into one cluster, from which nothing could be told. A question whose pages are not known is by itself.
     """
     groups: dict[str, set[str]] = defaultdict(set)
-    for result in results:
-        groups[result.file].add(result.group)
+    for question in questions:
+        groups[question.file].add(question.group)
     keys = (
         [
-            ("file", result.file) if result.file else ("question", result.question_id),
-            *([("group", result.group)] if result.file and result.group and len(groups[result.file]) == 1 else []),
+            ("file", asked.file) if asked.file else ("question", asked.question_id),
+            *([("group", asked.group)] if asked.file and asked.group and len(groups[asked.file]) == 1 else []),
         ]
-        for result in results
+        for asked in questions
     )
     _, numbers = np.unique(compute_components(keys), return_inverse=True)
     return numbers.astype(np.int64)

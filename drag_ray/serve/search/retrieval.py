@@ -50,8 +50,8 @@ class Retrieval:
         """The retrieval of an agent where a request names none: as it was trained with, or the default if that was bm25."""
         return self.default if agent.retrieval == "bm25" else agent.retrieval
 
-    def choose(self, name: RetrievalName) -> PageIndex:
-        """The index for a retrieval.
+    def choose(self, name: RetrievalName, dense_weight: float | None = None) -> PageIndex:
+        """The index for a retrieval; `dense_weight` is that of its vectors, where it searches by both.
 
         Raises:
             RefusalError: the index has no vectors.
@@ -60,7 +60,8 @@ class Retrieval:
             raise RefusalError(
                 400, f"retrieval {name!r}: the index has no vectors, or their model is gone; the endpoint's log says which."
             )
-        return self._indexes[name]
+        index = self._indexes[name]
+        return index.weigh(dense_weight) if isinstance(index, HybridSearcher) else index
 
     def choose_depth(self, wants_rerank: bool | None, top_k: int) -> int:
         """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default.

@@ -90,7 +90,8 @@ class SearchService:
         with self._begin_images() as images, self._record("search") as counts, self._use_model(request) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
-            index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
+            index = self._retrieval.choose(retrieval, agent.dense_weight)
+            rerank_depth = self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
             rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
@@ -142,7 +143,8 @@ class SearchService:
         """
         with self._begin_images() as images, self._record("ask") as counts, self._use_model(request) as (model, agent):
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
-            index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
+            index = self._retrieval.choose(retrieval, agent.dense_weight)
+            rerank_depth = self._retrieval.choose_depth(request.rerank, agent.depth)
             if rerank_depth:
                 index = self._retrieval.order_by_question(index, request.question, rerank_depth)
             describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth))

@@ -49,6 +49,8 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
     assert BASELINES["dense"].prepare(Sources(evaluate, tmp_path, 0)) == Dense(tmp_path / "vectors")
     options = HybridConfig(depth=30, rrf_k=10)
     assert BASELINES["hybrid"].prepare(Sources(evaluate, tmp_path, 0)) == Hybrid(tmp_path / "vectors", options)
+    weighing = Sources(evaluate, tmp_path, 0, dense_weight=0.7)
+    assert BASELINES["hybrid"].prepare(weighing) == Hybrid(tmp_path / "vectors", options, 0.7)
 
 
 def test_vectors_that_were_made_again_stand_beside_those_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

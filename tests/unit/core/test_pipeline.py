@@ -53,6 +53,8 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
     [
         ("--search.operator and", {"index"}),
         ("--agent.top-k 5", {"collect", "prompt", "evaluate"}),
+        ("--agent.question-words all", {"tune", "collect", "prompt", "evaluate"}),
+        ("--tune.limit 50", {"tune"}),
         ("--agent.image-searches 1", {"collect", "prompt", "evaluate"}),  # it is on record, so that rows need no option for it
         ("--finetune.epochs 7", {"finetune"}),
         ("--engine.model other", {"collect", "finetune", "prompt", "evaluate"}),
@@ -259,16 +261,16 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert starts == ["here", "engines"]
-    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 2  # all but `embed` and `prompt`
+    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 3  # all but `embed`, `tune` and `prompt`
     assert main(["pipeline", "--run-dir", str(run_dir / "other"), "--no-rollout.keep-engines"]) == 0
     assert starts == ["here", "engines", ""]
 
 
-def test_the_pipeline_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
+def test_the_pipeline_chooses_a_search_and_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
     names = [stage.name for stage in runner.list_pipeline(configure(run_dir))]
     assert names == ["index", "collect", "process", "format", "finetune", "evaluate"]
-    names = [stage.name for stage in runner.list_pipeline(configure(run_dir, "--optimise-prompt"))]
-    assert names == ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+    names = [stage.name for stage in runner.list_pipeline(configure(run_dir, "--optimise-prompt", "--tune-search"))]
+    assert names == ["index", "tune", "collect", "process", "format", "finetune", "prompt", "evaluate"]
 
 
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,11 @@ from small_index import index_texts
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
 from drag_ray.evaluate.results import compute_result
+from drag_ray.evaluate.stage import choose_retrievers
 from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
@@ -30,6 +33,12 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory, searcher: Searcher) -> Hybr
     folder: Path = tmp_path_factory.mktemp("vectors")
     write_page_vectors(searcher, write_embedding_model(folder / "embedding"), folder / "vectors")
     return Hybrid(folder / "vectors")
+
+
+def test_what_a_policy_finds_is_reranked_whatever_finds_it(hybrid: Hybrid) -> None:
+    baselines = {"question": RawQuestion(), "hybrid": hybrid, "rerank": Rerank()}
+    assert list(choose_retrievers(baselines, "bm25")) == ["question", "hybrid", "rerank"]
+    assert list(choose_retrievers(baselines, "dense")) == ["question", "rerank"]
 
 
 def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Searcher, hybrid: Hybrid) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
+from drag_ray.search.hybrid import HybridSearcher, fuse_rankings, fuse_scores
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE, PageVectors, VectorsRecord, write_vectors
 from drag_ray.types import Hit
@@ -111,6 +111,15 @@ def test_hybrid_search_fuses_both_rankings_to_its_depth(searcher: Searcher, vect
     assert hybrid.page(hybrid.search(query, 1)[0]).text == "wing rotor"
 
 
+def test_with_a_weight_hybrid_search_fuses_scores(searcher: Searcher, vectors: PageVectors, embed: Embedding) -> None:
+    dense = DenseSearcher(searcher, vectors, embed)
+    both = [searcher.search("wing rotor", 4), dense.search("wing rotor", 4)]
+    hybrid = HybridSearcher(searcher, dense, depth=4).weigh(0.3)
+    assert hybrid.search("wing rotor", 3) == fuse_scores(both[0], both[1], 0.3, 4)[:3]
+    assert list_files(hybrid.weigh(1.0).search("wing rotor", 4)) == list_files(both[1])
+    assert hybrid.weigh(None).search("wing rotor", 4) == fuse_rankings(both)[:4]
+
+
 def test_what_is_added_to_a_question_is_searched_with_it_and_its_weights_left_to_the_words(
     searcher: Searcher, vectors: PageVectors, embed: Embedding
 ) -> None:
@@ -130,6 +139,18 @@ def test_a_page_has_the_sum_of_its_reciprocal_ranks() -> None:
     fused = fuse_rankings([rank("a", "b", "c"), rank("c", "a", "d")])
     assert [(hit.file, hit.rank) for hit in fused] == [("a", 1), ("c", 2), ("b", 3), ("d", 4)]
     assert [hit.score for hit in fused] == pytest.approx([1 / 61 + 1 / 62, 1 / 63 + 1 / 61, 1 / 62, 1 / 63])
+
+
+def test_a_page_has_the_mean_of_its_standardised_scores_counted_from_the_lowest_of_each_ranking() -> None:
+    words, dense = [Hit("a", 1, 1, 12.0), Hit("b", 1, 2, 8.0)], [Hit("c", 1, 1, 0.9), Hit("a", 1, 2, 0.5)]
+    # Full rankings of two: 1 and -1, so 2 and 0 from the lowest.
+    assert [(hit.file, hit.score) for hit in fuse_scores(words, dense, 0.25, 2)] == [("a", 1.5), ("c", 0.5), ("b", 0.0)]
+    # Words find no third page, so others have a score of 0 there.
+    deviation = (((12 - 20 / 3) ** 2 + (8 - 20 / 3) ** 2 + (20 / 3) ** 2) / 3) ** 0.5
+    fused = {hit.file: hit.score for hit in fuse_scores(words, dense, 0.25, 3)}
+    assert fused == {"a": pytest.approx(9 / deviation), "b": pytest.approx(6 / deviation), "c": pytest.approx(0.5)}
+    assert fuse_scores([], [], 0.5, 3) == []
+    assert [hit.file for hit in fuse_scores([], dense, 0.5, 3)] == ["c", "a"]
 
 
 def test_the_constant_says_how_much_first_ranks_stand_out_and_equal_scores_are_in_order_of_the_pages() -> None:

@@ -57,6 +57,8 @@ def test_pages_are_found_by_words_by_vectors_and_by_both(serve: Serve, searcher:
         assert list_pages(answer) == [(hit.rank, hit.file, hit.score) for hit in index.search_expanded(*asked)]
         assert (answer["retrieval"], answer["reranked"], answer["query"]) == (name, False, "speed^2")
     assert isinstance(dense, DenseSearcher)
+    weighing: Any = retrieval.choose("hybrid", 0.8)
+    assert weighing.search(QUESTION, 3) == HybridSearcher(searcher, dense, dense_weight=0.8).search(QUESTION, 3)
     default = served.post("/v1/search", question=QUESTION, top_k=3).json()
     assert default == answer
     rewritten = served.post("/v1/search", question=QUESTION, model="base", retrieval="dense").json()

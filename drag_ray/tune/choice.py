@@ -1,0 +1,197 @@
+"""The choice among first stages: by the questions of one part, taken where the gain holds on those of another.
+
+The search that is configured stays unless another one is better on the choosing part and surely better on the checking part,
+where nothing was chosen: the interval of its gain, by a paired bootstrap over documents, is above 0.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.evaluate.statistics.intervals import ClusteredQuestion, Floats, Ints, Resampling, number_clusters
+from drag_ray.tune.first_stages import UNION, FirstStage, find_configured
+from drag_ray.types import Question
+
+MIN_QUESTIONS = 50
+"""With fewer questions nothing is chosen."""
+MIN_DOCUMENTS = 5
+"""With fewer documents, or groups of them, on the checking part an interval over them says nothing."""
+HIT_CUTOFFS = (1, 3, 10)
+RECALL_CUTOFFS = (20, 50)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Questions that were searched.
+
+    Attributes:
+        questions: with evidence.
+        ranks: of each first stage, for each question the ranks of its evidence.
+    """
+
+    questions: Sequence[Question]
+    ranks: Mapping[FirstStage, Sequence[tuple[int, ...]]]
+
+    @cached_property
+    def clusters(self) -> Ints:
+        """The cluster of each question, a document or a group of them."""
+        asked = [ClusteredQuestion(one.id, one.evidence[0].file, one.group) for one in self.questions]
+        return number_clusters(asked)
+
+    def compute_reciprocal_ranks(self, stage: FirstStage, depth: int) -> Floats:
+        """1 / rank of the best evidence page, 0 beyond `depth`. Shape (num_questions,)."""
+        return np.array([1 / ranks[0] if ranks and ranks[0] <= depth else 0.0 for ranks in self.ranks[stage]], np.float64)
+
+    def compute_hits(self, stage: FirstStage, depth: int) -> Floats:
+        """1 with evidence among the first `depth` pages, else 0. Shape (num_questions,)."""
+        return np.array([float(bool(ranks) and ranks[0] <= depth) for ranks in self.ranks[stage]], np.float64)
+
+    def compute_recalls(self, stage: FirstStage, depth: int) -> Floats:
+        """The share of the evidence pages that is among the first `depth`. Shape (num_questions,)."""
+        counted = zip(self.ranks[stage], self.questions, strict=True)
+        return np.array([sum(rank <= depth for rank in ranks) / len(asked.evidence) for ranks, asked in counted], np.float64)
+
+    def measure(self, stage: FirstStage, mrr_depth: int) -> dict[str, float | None]:
+        """The means of the table's measures; None of no question."""
+        values = {f"hit_at_{depth}": self.compute_hits(stage, depth) for depth in HIT_CUTOFFS}
+        values |= {"mrr": self.compute_reciprocal_ranks(stage, mrr_depth)}
+        values |= {f"recall_at_{depth}": self.compute_recalls(stage, depth) for depth in RECALL_CUTOFFS}
+        return {name: float(found.mean()) if len(found) else None for name, found in values.items()}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A choice between the first stage that was there and the best other one.
+
+    Attributes:
+        measure: what it rests on.
+        kept: the first stage that was there.
+        best: the one that is best on the choosing part; the same where none is better.
+        gain: of `best` over `kept` on the checking part, None where they are the same or nothing can be told.
+        low: lower end of its interval.
+        high: upper end.
+    """
+
+    measure: str
+    kept: FirstStage
+    best: FirstStage
+    gain: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """True if the gain is surely one."""
+        return self.low is not None and self.low > 0
+
+    @property
+    def taken(self) -> FirstStage:
+        """The first stage that is chosen."""
+        return self.best if self.holds else self.kept
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The first stages that are chosen.
+
+    Attributes:
+        shown: what finds the pages that a policy is shown and measured by.
+        candidates: what finds the pages that a reranker reads.
+        decisions: that led there.
+        reason: why nothing could be chosen; empty where it could.
+    """
+
+    shown: FirstStage
+    candidates: FirstStage
+    decisions: Sequence[Decision] = ()
+    reason: str = ""
+
+    def to_options(self, agent: AgentConfig) -> dict[str, Any]:
+        """The options to set, in sections; none where nothing could be chosen."""
+        if self.reason:
+            return {}
+        options: dict[str, Any] = {"retrieval": self.shown.retrieval}
+        if agent.expands:
+            options["question_words"] = self.candidates.words
+        if weights := [stage.dense_weight for stage in (self.shown, self.candidates) if stage.retrieval == "hybrid"]:
+            options |= {} if weights[0] is None else {"dense_weight": weights[0]}
+        read = self.candidates.retrieval
+        return {"agent": options, "format": {"relevance_retrieval": read}, "evaluate": {"rerank": {"retrieval": read}}}
+
+
+def choose(parts: tuple[Part, Part], stages: Sequence[FirstStage], agent: AgentConfig, depth: int, seed: int) -> Choice:
+    """Choose the words of the question by the MRR that they have alone, then what is shown by its MRR, and what a reranker reads
+    by its recall at `depth`.
+
+    Args:
+        parts: to choose by, and to check by.
+        stages: of `list_first_stages`.
+        agent: as it is configured.
+        depth: pages that a reranker reads.
+        seed: of the bootstrap.
+    """
+    configured = find_configured(agent)
+    if reason := find_reason(*parts):
+        return Choice(configured, configured, reason=reason)
+
+    def by_mrr(part: Part, stage: FirstStage) -> Floats:
+        return part.compute_reciprocal_ranks(stage, agent.depth)
+
+    def by_recall(part: Part, stage: FirstStage) -> Floats:
+        return part.compute_recalls(stage, depth)
+
+    by_words = [stage for stage in stages if stage.retrieval == "bm25"]
+    own_words = FirstStage("bm25", agent.question_words if agent.expands else "all")
+    words = decide("MRR", by_mrr, by_words, own_words, parts, seed)
+    chosen = words.taken.words
+    usable = [stage for stage in stages if stage.retrieval != UNION and stage.words == chosen]
+    shown = decide("MRR", by_mrr, usable, configured._replace(words=chosen), parts, seed)
+    if shown.taken.retrieval == "hybrid":  # one weight holds for both
+        usable = [stage for stage in usable if stage.retrieval != "hybrid" or stage == shown.taken]
+    read = decide(f"recall@{depth}", by_recall, usable, shown.taken, parts, seed)
+    return Choice(shown.taken, read.taken, (*([words] if len(by_words) > 1 else []), shown, read))
+
+
+def find_reason(choosing: Part, checking: Part) -> str:
+    """The reason why nothing can be chosen by these parts; empty where it can."""
+    num_questions, num_documents = len(choosing.questions) + len(checking.questions), len(np.unique(checking.clusters))
+    if num_questions < MIN_QUESTIONS:
+        return f"{num_questions} training questions with evidence are too few to choose by, expected {MIN_QUESTIONS}"
+    if not choosing.questions or num_documents < MIN_DOCUMENTS:
+        return (
+            f"the {num_questions} training questions are of too few documents: {num_documents} could be kept apart to check a "
+            f"choice by, expected {MIN_DOCUMENTS}"
+        )
+    return ""
+
+
+def decide(
+    measure: str,
+    compute: Callable[[Part, FirstStage], Floats],
+    stages: Sequence[FirstStage],
+    kept: FirstStage,
+    parts: tuple[Part, Part],
+    seed: int,
+) -> Decision:
+    """Choose the first stage with the best mean on the choosing part; of equal ones that which is there, then the earlier one.
+
+    Args:
+        measure: the name of what is compared.
+        compute: the values of a first stage, one a question.
+        stages: to choose from, the simpler ones first.
+        kept: the one that is there.
+        parts: to choose by, and to check by.
+        seed: of the bootstrap.
+    """
+    choosing, checking = parts
+    best = max([kept, *stages], key=lambda stage: round(float(compute(choosing, stage).mean()), 9))
+    if best == kept:
+        return Decision(measure, kept, kept)
+    gains = compute(checking, best) - compute(checking, kept)
+    drawn = Resampling(checking.clusters, seed=seed)
+    low, high = drawn.compute_interval(drawn.draw_means(gains[:, None])[:, 0]) or (None, None)
+    return Decision(measure, kept, best, float(gains.mean()), low, high)
