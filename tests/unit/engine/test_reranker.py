@@ -227,13 +227,13 @@ def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_t
     for fingerprint in ("", read_fingerprint(index_dir)):
         write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=fingerprint))
         assert not describe_other_index(find_files(config), index_dir)
-        _check_searches(tmp_path / "index", ServeConfig(rerank=config), [])
+        _check_searches(tmp_path / "index", None, ServeConfig(rerank=config), [])
     write_note(folder, RerankerNote(instruction="Find.", index_fingerprint="0123abcd"))
     said = "was trained for another index (0123abcd) than is searched"
     assert said in describe_other_index(find_files(config), index_dir)
     with pytest.raises(ServeError, match=r"serve\.rerank\.model .* was trained for another index.*--serve\.rerank\.other-index"):
-        _check_searches(tmp_path / "index", ServeConfig(rerank=config), [])
-    _check_searches(tmp_path / "index", ServeConfig(rerank=config.model_copy(update={"other_index": True})), [])
+        _check_searches(tmp_path / "index", None, ServeConfig(rerank=config), [])
+    _check_searches(tmp_path / "index", None, ServeConfig(rerank=config.model_copy(update={"other_index": True})), [])
 
 
 @pytest.mark.seconds
