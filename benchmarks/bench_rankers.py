@@ -3,18 +3,20 @@
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
     [--teacher FOLDER]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
+python benchmarks/bench_rankers.py --features FOLDER
 python benchmarks/bench_rankers.py --table FOLDER
 
-The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions, of
-other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there is not
-made again. With `--teacher` all three encoders learn the scores of that model too. The second asks the test questions of each
-set with what the least seed has trained on every other. The third writes `results/rankers.json`.
+The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
+of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
+is not made again. With `--teacher` all three encoders learn the scores of that model too. The second asks the test questions
+of each set with what the least seed has trained on every other. The third adds the baseline `features`, which learns from the
+same questions without a model. The fourth writes `results/rankers.json`.
 
-Rankings: `question` (BM25), `dense`, `hybrid` (fused), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that hybrid
-mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of hybrid, or of
-`union`: the 20 best by words and the 20 best by vectors). `_fused` fuses its order with the one it was given, `_blend` weighs
-both scores, with a weight that the validation questions choose. One process takes one GPU; for several, start one for each with
-CUDA_VISIBLE_DEVICES.
+Rankings: `question` (BM25), `features` (a log-linear model of a few features puts its 20 best in order), `dense`, `hybrid`
+(fused), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that hybrid mines), `ce@N` (a cross-encoder trained on
+pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of hybrid, or of `union`: the 20 best by words and the
+20 best by vectors). `_fused` fuses its order with the one it was given, `_blend` weighs both scores, with a weight that the
+validation questions choose. One process takes one GPU; for several, start one for each with CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
@@ -41,6 +43,8 @@ from record import write_result
 
 from drag_ray import schemas
 from drag_ray.agent.tasks import SEARCHING
+from drag_ray.baselines import feature_training
+from drag_ray.baselines.features import FeatureConfig, Features
 from drag_ray.cluster.metrics import NoStageRecorder
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
 from drag_ray.corpus.questions import draw_questions
@@ -68,6 +72,7 @@ from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.search.ranker import Ranking
 from drag_ray.search.rerank import PageRanker, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Evidence, Hits, Question
 
@@ -501,6 +506,26 @@ def transfer(options: argparse.Namespace, run: Run) -> None:
             write_result(output, {**found, "measures": measures}, folder=options.transfer / "transfer")
 
 
+def add_features(options: argparse.Namespace) -> None:
+    """Add the ranks of `features`, learned from all questions that were drawn, to the outputs of trainings that lack them."""
+    for path in sorted(options.features.glob("*.json")):
+        output = parse_json(path.read_text(encoding="utf-8"))
+        one = output["results"]
+        if "features" in one["ranks"]:
+            continue
+        collection = open_collection(options, one["set"], options.features)
+        drawn = draw_questions(split(collection)[0], 0 if one["train"] == "all" else int(one["train"]), one["seed"])
+        searcher, baseline = collection.searcher, Features(FeatureConfig())
+        model = feature_training.fit(drawn, baseline.open_finder(searcher, []), searcher, one["seed"])
+        found = replace(baseline, model=model).open_searcher(searcher)
+        by_id = {question.id: question for question in collection.questions}
+        test = [by_id[key] for key in one["question_ids"]]
+        one["ranks"]["features"] = rank(test, [found.search(question.question, DEPTH) for question in test])
+        one["measures"]["features"] = summarise(one["ranks"]["features"])
+        artifacts.write_json(path, output)
+        print(path.name, one["measures"]["features"], flush=True)
+
+
 def tabulate(folder: Path) -> None:
     """Write `results/rankers.json`, and print it."""
     outputs = read_outputs(folder)
@@ -577,6 +602,7 @@ def main() -> None:
     command = parser.add_mutually_exclusive_group(required=True)
     command.add_argument("--out", type=Path, help="folder to write trainings to; what is there is not made again")
     command.add_argument("--transfer", type=Path, metavar="OUT", help="ask with models that were trained on other sets")
+    command.add_argument("--features", type=Path, metavar="OUT", help="add the baseline `features` to what was trained")
     command.add_argument("--table", type=Path, metavar="OUT", help="write results/rankers.json")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
@@ -596,6 +622,9 @@ def main() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # trainers take all
     if options.table:
         tabulate(options.table)
+        return
+    if options.features:
+        add_features(options)
         return
     with open_pool(options.workers) as run:
         if options.transfer:

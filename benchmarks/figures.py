@@ -27,6 +27,7 @@ import figure_kept
 import figure_learning_curve
 import figure_load
 import figure_quality
+import figure_rankers
 import figure_reranker
 import figure_scaling
 import figure_speed
@@ -71,6 +72,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "serving-waves": figure_speed.write_serving_waves,
     "serving-parts": figure_speed.write_serving_parts,
     "collect-tools": figure_tools.write_collect_tools,
+    "rankers": figure_rankers.write_table,
+    "rankers-transfer": figure_rankers.write_transfer,
     "reranker": figure_reranker.write_table,
     "kept": figure_kept.write_table,
     "kept-headline": figure_kept.write_headline,

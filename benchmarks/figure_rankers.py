@@ -1,0 +1,55 @@
+"""The tables of small rankers at equal terms (`bench_rankers.py`)."""
+
+from typing import Any
+
+from figure_cells import read_results, short, tested_difference, to_table
+
+_RANKINGS = {
+    "the question by words (BM25)": "question",
+    "`features`, of what words find": "features",
+    "by vectors (`dense`), untrained": "dense",
+    "by both (`hybrid`), untrained": "hybrid",
+    "by vectors of a trained embedder": "tuned_dense",
+    "by words and these vectors": "tuned_hybrid",
+    "**a trained cross-encoder** over words": "ce@20",
+    "the same with its best `weight`": "ce_blend@20",
+    "over words and vectors, with its best `weight`": "ce_hybrid_blend@20",
+}
+_MOVED = {
+    "cross-encoder alone": "ce@20",
+    "with its `weight`": "ce_blend@20",
+    "words and vectors of the embedder": "tuned_hybrid",
+}
+
+
+def write_table() -> str:
+    """Hit@1 and MRR of each ranking on each set, and how far the cross-encoder is above the question."""
+    sets = read_results("rankers")["sets"]
+    rows = [[text, *(_write_cell(found["rankings"].get(name)) for found in sets)] for text, name in _RANKINGS.items()]
+    for name in ("ce_blend@20", "tuned_hybrid"):
+        text = next(text for text, ranking in _RANKINGS.items() if ranking == name)
+        above = [tested_difference(found["rankings"][name]["above_question"]["mrr"]) for found in sets]
+        rows.append([f"{text}: above the question, MRR", *above])
+    rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
+    return to_table(["Hit@1 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+
+
+def write_transfer() -> str:
+    """The MRR of what was trained on one set and asked of another, and how far it is above the question there."""
+    rows = [
+        [found["source"], found["set"], short(found["rankings"]["question"]["mrr"][0])]
+        + [_write_moved(found["rankings"][name]) for name in _MOVED.values()]
+        for found in read_results("rankers")["transfer"]
+    ]
+    return to_table(["trained on", "asked of", "question by words, MRR", *_MOVED], rows)
+
+
+def _write_cell(row: Any) -> str:
+    if row is None:
+        return ""
+    values = (row[measure] for measure in ("hit1", "mrr"))
+    return " ".join(short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]" for mean, low, high in values)
+
+
+def _write_moved(row: Any) -> str:
+    return f"{short(row['mrr'][0])}, {tested_difference(row['above_question']['mrr'])}"
