@@ -569,7 +569,8 @@ def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) -> dict[str, Any]:
-    """Each ranking's [mean, least, highest] over trainings, and how far it is above the question and the best untrained one.
+    """Each ranking's [mean, least, highest] over trainings, and how far it is above the question, the best untrained one, and
+    `features` where that was asked.
 
     A difference, [value, low, high, p], is that of the questions' means over the trainings; its interval and p-value are over
     documents, and leave the variance of training to the range.
@@ -583,7 +584,7 @@ def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) 
         rows[name] = {
             key: [round(float(x), 4) for x in (m.mean(), m.min(), m.max())] for key, m in zip(MEASURES, means, strict=True)
         }
-    for reference in ("question", best)[: 1 + (best != "question")]:
+    for reference in dict.fromkeys(("question", best, *({"features"} & values.keys()))):
         key = f"above_{reference}"
         names = [name for name in values if name != reference]
         asked = np.concatenate([values[name].mean(axis=0) for name in names], axis=1)

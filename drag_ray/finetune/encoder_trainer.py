@@ -54,6 +54,7 @@ def train(
     before = method.score(model, question, passages)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         options = build_options(job, "off", scratch_dir, rows.counts, resumes=resume_from is not None)
+        options["optim"] = "adamw_torch_fused"  # all weights learn, and on a CPU the other one takes 2.5 times as long
         validation = Dataset.from_list(rows.validation.rows) if rows.validation.rows else None
         trainer = method.build_trainer(model, options, Dataset.from_list(rows.train.rows), validation)
         trainer.remove_callback(PrinterCallback)
