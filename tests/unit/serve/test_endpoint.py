@@ -113,8 +113,9 @@ def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher
         shutil.copytree(searcher.index_dir, index.path / "search_index")
         index.finish({})
     settings = ServeConfig(port=find_port(), rerank=RerankConfig(model=str(tmp_path)))
+    inputs = Inputs({"finetune": None, "index": tmp_path / "index", "embed": None})
     with pytest.raises(ConfigError, match=r"rerank\.model .* cannot be read as a model"):
-        stage.run(ServeSections(AgentConfig(), EngineConfig(), settings), Inputs({"finetune": None, "index": tmp_path / "index"}))
+        stage.run(ServeSections(AgentConfig(), EngineConfig(), settings), inputs)
 
 
 def test_where_this_machine_is_all_there_is_a_start_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
