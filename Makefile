@@ -37,7 +37,7 @@ $(STAMP): runtime_env/$(ACCELERATOR).txt runtime_env/dev.txt pyproject.toml
 demo: setup ## run the whole loop on the embedded corpus and model, and write runs/demo/evaluate/report.html
 	$(BIN)/python jobs/pipeline.py --config $(CONFIG)
 
-serve: setup ## serve the demo's base model and adapter on http://127.0.0.1:8000/v1
+serve: setup ## serve the demo's base model, adapter and cross-encoder on http://127.0.0.1:8000/v1
 	$(BIN)/python jobs/serve.py --config $(CONFIG)
 
 test: setup ## everything that CI runs
