@@ -26,9 +26,10 @@ class _TorchCpu(PathFinder):
 
         def load_and_replace(module: ModuleType) -> None:
             load(module)
-            module._is_avx512_supported = module._is_avx512_bf16_supported = lambda: False
-            ask = module.get_capabilities
-            module.get_capabilities = lambda: {name: found for name, found in ask().items() if not name.startswith(_UNITS)}
+            said = vars(module)
+            ask = said["get_capabilities"]
+            said["_is_avx512_supported"] = said["_is_avx512_bf16_supported"] = lambda: False
+            said["get_capabilities"] = lambda: {name: found for name, found in ask().items() if not name.startswith(_UNITS)}
 
         spec.loader.exec_module = load_and_replace
         return spec
