@@ -84,9 +84,10 @@ class RankEvidence:
         if any(stage.retrieval == "dense" for stage in self.stages):
             dense = open_dense(searcher, self.index_dir / vectors.DIR_NAME)
             dense.prepare([question.question for question in questions])
+        all_words: set[WordsName] = {stage.words for stage in self.stages}
         found: list[list[tuple[int, ...]]] = []
         for question in questions:
-            by_words = {stage.words: self._search(searcher, question, stage.words) for stage in self.stages}
+            by_words = {words: self._search(searcher, question, words) for words in all_words}
             by_vectors = dense.search(question.question, FUSED_DEPTH) if dense else Hits()
             rankings = (rank_pages(stage, by_words[stage.words], by_vectors) for stage in self.stages)
             found.append([find_ranks(pages, question.evidence) for pages in rankings])

@@ -182,5 +182,7 @@ def mix_labels(num_evidence: int, num_others: int, scores: Sequence[float], shar
 
 def softmax(logits: Sequence[float]) -> list[float]:
     """The distribution of logits."""
-    weights = [math.exp(logit - max(logits)) for logit in logits]
-    return [weight / sum(weights) for weight in weights]
+    highest = max(logits)
+    weights = [math.exp(logit - highest) for logit in logits]
+    total = sum(weights)
+    return [weight / total for weight in weights]
