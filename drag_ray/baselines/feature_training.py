@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.feature_model import FeatureModel, QuestionKind
 from drag_ray.baselines.page_features import (
     ANY_KIND,
-    CandidateFinder,
-    Candidates,
     Floats,
     PageTerms,
     choose_kind_terms,
@@ -25,9 +23,10 @@ from drag_ray.baselines.page_features import (
     standardise,
 )
 from drag_ray.baselines.question_words import QuestionWords, find_kinds
-from drag_ray.types import Question
+from drag_ray.types import Hits, Question
 
 if TYPE_CHECKING:
+    from drag_ray.agent.environment import PageSearcher
     from drag_ray.search.searcher import Searcher
 
 _logger = logging.getLogger(__name__)
@@ -43,11 +42,11 @@ _PENALTY = 1.0
 """Of the squared weights, beside the loss of all questions together."""
 _NUM_FOLDS = 2
 
-Found = list[tuple[Question, Candidates, NDArray[np.bool_]]]
+Found = list[tuple[Question, Hits, NDArray[np.bool_]]]
 """Questions with the pages that are found for each, and which of these are evidence."""
 
 
-def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searcher", seed: int) -> FeatureModel:
+def fit(questions: Sequence[Question], index: "PageSearcher", depth: int, searcher: "Searcher", seed: int) -> FeatureModel:
     """The model of the pages that are found for some questions; one without weights where these are too few.
 
     The terms of kinds would fit the questions that they were taken from too well. So their feature of each half of the questions
@@ -56,12 +55,13 @@ def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searc
 
     Args:
         questions: for training, with their evidence; those whose evidence is not found teach nothing.
-        finder: finds the pages.
-        searcher: the index, which has the texts of the pages.
+        index: finds the pages.
+        depth: pages that it finds of each question.
+        searcher: the index of words, which has the texts of the pages.
         seed: draws the halves.
     """
     terms = PageTerms(searcher)
-    found = _find(questions, finder)
+    found = _find(questions, index, depth)
     words = QuestionWords([question.question for question, _, _ in found])
     if len(found) < _LEAST_QUESTIONS:
         _logger.warning(f"features: {len(found)} training questions find their evidence, {_LEAST_QUESTIONS} are needed")
@@ -69,19 +69,20 @@ def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searc
     fold = draw_folds([question for question, _, _ in found], seed)
     values: list[Floats] = [np.empty(0)] * len(found)
     for number in range(_NUM_FOLDS):
-        of_others = FeatureModel(words, find_kind_terms([found[i] for i in np.flatnonzero(fold != number)], words, terms))
+        kinds = find_kind_terms([found[i] for i in np.flatnonzero(fold != number)], words, terms)
+        of_others = FeatureModel(words.list(), kinds)
         for place in np.flatnonzero(fold == number):
-            question, candidates, _ = found[place]
-            kind_terms = choose_kind_terms(of_others, question.question)
-            values[place] = compute_features(question.question, candidates, terms, kind_terms)
+            question, hits, _ = found[place]
+            values[place] = compute_features(question.question, hits, terms, choose_kind_terms(of_others, question.question))
     together = np.vstack(values)
     deviations = together.std(axis=0)
     model = FeatureModel(
-        words,
+        words.list(),
         find_kind_terms(found, words, terms),
         tuple(together.mean(axis=0).tolist()),
         tuple(np.where(deviations > 0, deviations, 1.0).tolist()),
         num_questions=len(found),
+        index_fingerprint=searcher.record.fingerprint,
     )
     weights = fit_weights([standardise(one, model) for one in values], [is_evidence for _, _, is_evidence in found])
     return replace(model, weights=tuple(weights.tolist()))
@@ -94,29 +95,32 @@ def draw_folds(questions: Sequence[Question], seed: int) -> NDArray[np.int_]:
     return folds[[pages[question.evidence[0]] for question in questions]]
 
 
-def _find(questions: Sequence[Question], finder: CandidateFinder) -> Found:
+def _find(questions: Sequence[Question], index: "PageSearcher", depth: int) -> Found:
     found: Found = []
     for question in questions:
-        candidates = finder.find(question.question)
-        is_evidence = index_of(candidates.hits, question.evidence)
+        hits = index.search(question.question, depth)
+        is_evidence = index_of(hits, question.evidence)
         if is_evidence.any() and not is_evidence.all():
-            found.append((question, candidates, is_evidence))
+            found.append((question, hits, is_evidence))
     return found
 
 
-def find_kind_terms(found: Found, words: QuestionWords, terms: PageTerms) -> dict[frozenset[str], dict[str, float]]:
-    """For each kind of question, and for all, the terms that tell evidence from the other pages that are found."""
+def find_kind_terms(found: Found, words: QuestionWords, terms: PageTerms) -> tuple[QuestionKind, ...]:
+    """The kinds of questions, and that of all, each with the terms that tell evidence from the other pages that are found."""
     kinds = find_kinds([words.pick(question.question) for question, _, _ in found], _LEAST_OF_KIND)
     members: Mapping[frozenset[str], Sequence[int]] = {**kinds, ANY_KIND: range(len(found))}
-    return {kind: _compare_terms([found[place] for place in places], terms) for kind, places in members.items()}
+    return tuple(
+        QuestionKind(tuple(sorted(kind)), _compare_terms([found[place] for place in places], terms))
+        for kind, places in members.items()
+    )
 
 
 def _compare_terms(found: Found, terms: PageTerms) -> dict[str, float]:
     """The logarithm of how much likelier a term is in evidence, of the terms that tell most (by their log-likelihood ratio)."""
     counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     totals = [0, 0]
-    for _, candidates, is_evidence in found:
-        for hit, is_one in zip(candidates.hits, is_evidence.tolist(), strict=True):
+    for _, hits, is_evidence in found:
+        for hit, is_one in zip(hits, is_evidence.tolist(), strict=True):
             counts[is_one].update(set(terms.read(hit.page)))
             totals[is_one] += 1
     told: dict[str, tuple[float, float]] = {}

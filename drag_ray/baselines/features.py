@@ -3,24 +3,25 @@
 Much of what training gains on a collection is which kind of page answers which kind of question. That can be learned from the
 same training questions in seconds on a CPU, so a trained policy or reranker has to find more than this. The model is a
 conditional logit over the pages that a search finds for a question (McFadden, 1974), with the loss of ListNet (Cao et al., 2007).
+An evaluation leaves it in a file, with which an endpoint orders pages, alone or together with a model that reads them
+(`rerank.features`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
 from drag_ray.baselines.baseline import Sources
-from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.hybrid import FOUND_BY
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.config import BaseConfig
 from drag_ray.search.config import RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageSearcher
-    from drag_ray.baselines.page_features import CandidateFinder
     from drag_ray.search.searcher import Searcher
 
 
@@ -41,14 +42,13 @@ class Features(RawQuestion):
 
     name = "features"
     summary = (
-        "the question, word for word, whose best pages a log-linear model of a few features puts in order (ranks, words of the "
+        "the question, word for word, whose best pages a log-linear model of a few features puts in order (rank, words of the "
         "question and of its kind in the page, length), learned from the training questions; no language model"
     )
     section = ("features", FeatureConfig)
 
     options: FeatureConfig = field(default_factory=FeatureConfig)
-    dense: Dense | None = None
-    """the vectors, where they find pages too"""
+    found_by: RawQuestion = field(default_factory=RawQuestion)
     model: FeatureModel = field(default_factory=FeatureModel)
 
     @classmethod
@@ -64,12 +64,12 @@ class Features(RawQuestion):
         from drag_ray.search.searcher import Searcher
 
         options = sources.options.take(FeatureConfig)
-        dense = None if options.retrieval == "bm25" else Dense.prepare(sources)
+        found_by = FOUND_BY[options.retrieval].prepare(sources)
         questions = draw_split(sources.index_dir, "train", options.max_questions, sources.seed)
         searcher = Searcher(sources.index_dir / "search_index")
-        untrained = cls(options, dense)
-        finder = untrained.open_finder(searcher, [question.question for question in questions])
-        return cls(options, dense, fit(questions, finder, searcher, sources.seed))
+        index = found_by.open_searcher(searcher, [question.question for question in questions])
+        model = fit(questions, index, options.depth, searcher, sources.seed)
+        return cls(options, found_by, replace(model, retrieval=options.retrieval))
 
     def describe(self) -> str:
         """With what was learned from."""
@@ -80,12 +80,5 @@ class Features(RawQuestion):
         """The index, whose pages are put in order. Errors are those of `Dense.open_searcher`."""
         from drag_ray.baselines.page_features import FeatureSearcher
 
-        return FeatureSearcher(self.model, self.open_finder(searcher, questions), searcher)
-
-    def open_finder(self, searcher: "Searcher", questions: Sequence[str]) -> "CandidateFinder":
-        """The finder of the pages."""
-        from drag_ray.baselines.page_features import CandidateFinder
-
-        searchers: list[PageSearcher] = [searcher] if self.options.retrieval != "dense" else []
-        searchers += [self.dense.open_searcher(searcher, questions)] if self.dense else []
-        return CandidateFinder(searchers, self.options.depth)
+        index = self.found_by.open_searcher(searcher, questions)
+        return FeatureSearcher(self.model, index, self.options.depth, searcher)

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.config import BaseConfig
+from drag_ray.search.config import RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.search.hybrid import HybridSearcher
@@ -58,3 +60,7 @@ class IndexHybrid(Hybrid):
     name = "index_hybrid"
     summary = "the question as hybrid finds pages for it, by the vectors that the index was built with, as index_dense"
     takes_own_of_index = True
+
+
+FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense": Dense, "hybrid": Hybrid}
+"""The search for the question itself by each retrieval, whose pages another baseline puts in order."""

@@ -1,7 +1,6 @@
 """Features of a question and a page, and the search that puts pages in the order of a model of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import log
@@ -12,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drag_ray.baselines.feature_model import FeatureModel
-from drag_ray.baselines.question_words import choose_kind
-from drag_ray.search.hybrid import fuse_rankings
-from drag_ray.search.rerank import put_in_order
+from drag_ray.baselines.question_words import choose_kind, pick_words
+from drag_ray.search.rerank import PageRanker
 from drag_ray.types import Evidence, Hit, Hits, Page
 
 if TYPE_CHECKING:
@@ -28,44 +26,6 @@ ANY_KIND = frozenset[str]()
 _TITLE_TERMS = 12
 """Terms at the beginning of a page that are taken for its title."""
 _NUM_KEPT = 50_000
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Candidates of a question: the best pages of all searches, and the rank and the score of each in every ranking, (rankings,
-    pages) each; a page that a ranking lacks stands at its end."""
-
-    hits: Hits
-    ranks: Floats
-    scores: Floats
-
-
-class CandidateFinder:
-    """Finds the pages that are put in order.
-
-    Args:
-        searchers: of words, of vectors or both.
-        depth: pages.
-    """
-
-    def __init__(self, searchers: "Sequence[PageSearcher]", depth: int) -> None:
-        self._searchers = searchers
-        self._depth = depth
-
-    def find(self, question: str, at_least: int = 0) -> Candidates:
-        """The pages for a question, more where `at_least` says so. Errors are those of the searchers."""
-        depth = max(self._depth, at_least)
-        rankings = [searcher.search(question, depth) for searcher in self._searchers]
-        hits = rankings[0] if len(rankings) == 1 else fuse_rankings(rankings)[:depth]
-        ranks = np.full((len(rankings), len(hits)), depth + 1.0)
-        scores = np.zeros((len(rankings), len(hits)))
-        for row, ranking in enumerate(rankings):
-            found = {hit.page: hit for hit in ranking}
-            best = max((hit.score for hit in ranking), default=0.0) or 1.0
-            for column, hit in enumerate(hits):
-                if own := found.get(hit.page):
-                    ranks[row, column], scores[row, column] = own.rank, own.score / best
-        return Candidates(Hits(hits, any(ranking.is_partial for ranking in rankings)), ranks, scores)
 
 
 class PageTerms:
@@ -87,22 +47,25 @@ class PageTerms:
         return log((self._searcher.num_pages + 1) / (self._doc_freq(term) + 0.5))
 
 
-def compute_features(question: str, found: Candidates, terms: PageTerms, kind_terms: Sequence[Mapping[str, float]]) -> Floats:
+def compute_features(question: str, hits: Sequence[Hit], terms: PageTerms, kind_terms: Sequence[Mapping[str, float]]) -> Floats:
     """The features of each page with the question. Shape (pages, features).
 
-    They are the logarithm of its rank and its score in each ranking; of the weight of the question's terms the share that the
-    page has, that its beginning has, and that stands in pairs as in the question; the logarithm of its length; its place in
-    its file; and for each of `kind_terms` the sum of the weights of those that it has.
+    They are the logarithm of its rank, and its score as a share of the best one; of the weight of the question's terms the share
+    that the page has, that its beginning has, and that stands in pairs as in the question; the logarithm of its length; its place
+    in its file; and for each of `kind_terms` the sum of the weights of those that it has.
     """
     asked = terms.analyze(question)
     weights = {term: terms.weigh(term) for term in asked}
     pairs = {pair: weights[pair[0]] + weights[pair[1]] for pair in pairwise(asked)}
+    best = max((hit.score for hit in hits), default=0.0) or 1.0
     rows: list[list[float]] = []
-    for hit in found.hits:
+    for hit in hits:
         page = terms.read(hit.page)
         own = set(page)
         rows.append(
             [
+                log(hit.rank),
+                hit.score / best,
                 _share(weights, own),
                 _share(weights, set(page[:_TITLE_TERMS])),
                 _share(pairs, set(pairwise(page))),
@@ -111,8 +74,7 @@ def compute_features(question: str, found: Candidates, terms: PageTerms, kind_te
                 *(sum(weight for term, weight in of_kind.items() if term in own) for of_kind in kind_terms),
             ]
         )
-    of_pages = np.array(rows).reshape(len(rows), -1)
-    return np.hstack([np.log(found.ranks).T, found.scores.T, of_pages])
+    return np.array(rows).reshape(len(rows), -1)
 
 
 def _share(weights: Mapping[T, float], had: set[T]) -> float:
@@ -122,9 +84,29 @@ def _share(weights: Mapping[T, float], had: set[T]) -> float:
 
 def choose_kind_terms(model: FeatureModel, question: str) -> list[Mapping[str, float]]:
     """The terms of the kind of a question, and those of all kinds."""
-    kinds = [kind for kind in model.kinds if kind != ANY_KIND]
-    kind = choose_kind(model.words.pick(question), kinds)
-    return [model.kinds[kind] if kind else {}, model.kinds.get(ANY_KIND, {})]
+    terms = {frozenset(kind.words): kind.terms for kind in model.kinds}
+    kind = choose_kind(pick_words(question, model.words), [kind for kind in terms if kind != ANY_KIND])
+    return [terms[kind] if kind else {}, terms.get(ANY_KIND, {})]
+
+
+class FeatureScorer:
+    """Scores pages by a model.
+
+    Args:
+        model: what was learned.
+        searcher: the index.
+    """
+
+    def __init__(self, model: FeatureModel, searcher: "Searcher") -> None:
+        self._model = model
+        self._terms = PageTerms(searcher)
+
+    def __call__(self, question: str, hits: Hits) -> list[float]:
+        """The score of each page of a ranking as an answer to the question."""
+        if not hits:
+            return []
+        values = compute_features(question, hits, self._terms, choose_kind_terms(self._model, question))
+        return (standardise(values, self._model) @ np.array(self._model.weights)).tolist()
 
 
 class FeatureSearcher:
@@ -132,28 +114,24 @@ class FeatureSearcher:
 
     Args:
         model: what was learned.
-        finder: finds the pages.
-        searcher: the index.
+        index: finds the pages.
+        depth: pages that are put in order, at least.
+        searcher: the index of words.
     """
 
-    def __init__(self, model: FeatureModel, finder: CandidateFinder, searcher: "Searcher") -> None:
-        self._model = model
-        self._finder = finder
-        self._searcher = searcher
-        self._terms = PageTerms(searcher)
+    def __init__(self, model: FeatureModel, index: "PageSearcher", depth: int, searcher: "Searcher") -> None:
+        self._index = index
+        self._depth = depth
+        self._ranker = PageRanker(searcher, features=FeatureScorer(model, searcher)) if model.weights else None
 
     def search(self, text: str, top_k: int) -> Hits:
-        """The best pages for a question, of which `top_k` are put in order at least. Errors are those of the searchers."""
-        found = self._finder.find(text, top_k)
-        if not found.hits or not self._model.weights:
-            return Hits(found.hits[:top_k], found.hits.is_partial)
-        values = compute_features(text, found, self._terms, choose_kind_terms(self._model, text))
-        scores = standardise(values, self._model) @ np.array(self._model.weights)
-        return put_in_order(found.hits, dict(zip([hit.page for hit in found.hits], scores.tolist(), strict=True)), top_k)
+        """The best pages for a question. Errors are those of the index."""
+        hits = self._index.search(text, max(self._depth, top_k))
+        return self._ranker.rerank(text, hits, top_k) if self._ranker else Hits(hits[:top_k], hits.is_partial)
 
     def page(self, hit: Hit) -> Page:
         """The page of a hit. Errors are those of `Searcher.page`."""
-        return self._searcher.page(hit)
+        return self._index.page(hit)
 
 
 def standardise(values: Floats, model: FeatureModel) -> Floats:

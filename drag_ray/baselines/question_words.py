@@ -3,7 +3,7 @@ treatments for ...?" about one disease or another."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from drag_ray.search.normal_form import normalise
@@ -42,7 +42,11 @@ class QuestionWords:
 
     def pick(self, question: str) -> frozenset[str]:
         """The common words of a question."""
-        return frozenset(word for word in _WORD.findall(normalise(question).lower()) if word in self._places)
+        return pick_words(question, self._places)
+
+    def list(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(self._places)
 
     def compare(self, question: str) -> "np.ndarray":
         """The Jaccard index of a question's common words and those of each of the questions, shape (questions,)."""
@@ -51,6 +55,11 @@ class QuestionWords:
         asked = [self._places[word] for word in self.pick(question)]
         shared = self._has_word[asked].sum(axis=0)
         return shared / np.maximum(self._num_words + len(asked) - shared, 1)
+
+
+def pick_words(question: str, common: Container[str]) -> frozenset[str]:
+    """The words of a question that are common ones."""
+    return frozenset(word for word in _WORD.findall(normalise(question).lower()) if word in common)
 
 
 def compute_jaccard(words: frozenset[str], others: frozenset[str]) -> float:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.dense import Dense
-from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.hybrid import FOUND_BY
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig, RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageIndex
+    from drag_ray.search.rerank import ScoreHits
     from drag_ray.search.searcher import Searcher
 
 _logger = logging.getLogger(__name__)
-
-_FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense": Dense, "hybrid": Hybrid}
 
 
 class RerankedConfig(RerankConfig):
@@ -37,12 +37,20 @@ class Rerank(RawQuestion):
     name = "rerank"
     summary = (
         "the question, word for word, whose best pages a model that reads question and page together puts in a new order; beside "
-        "every policy of one turn, as POLICY+rerank, the same of what that searches for"
+        "every policy of one turn, as POLICY+rerank, the same of what that searches for; where `features` is a baseline "
+        "too, their scores count as well"
     )
     section = ("rerank", RerankedConfig)
 
     options: RerankedConfig = field(default_factory=RerankedConfig)
     found_by: RawQuestion = field(default_factory=RawQuestion)
+    features: FeatureModel | None = None
+    """of the baseline `features`, where it stands beside and has learned something"""
+
+    @property
+    def weight(self) -> float:
+        """The model's own, beside that of features or of the search."""
+        return self.options.choose_weight(self.features is not None)
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
@@ -63,11 +71,18 @@ class Rerank(RawQuestion):
 
         if doubt := describe_other_index(find_files(options), sources.index_dir / "search_index"):
             _logger.warning(doubt)
-        return cls(options, _FOUND_BY[options.retrieval].prepare(sources))
+        return cls(options, FOUND_BY[options.retrieval].prepare(sources))
 
     def describe(self) -> str:
-        """With the model, and what it reads."""
-        return f"{self.summary} ({self.options.model}, of {self.options.depth} pages by {self.options.retrieval})"
+        """With the model, what it reads, and what counts beside its scores."""
+        beside = f", {'features' if self.features else 'the search'} counting {1 - self.weight:g}" if self.weight < 1 else ""
+        return f"{self.summary} ({self.options.model}, of {self.options.depth} pages by {self.options.retrieval}{beside})"
+
+    def open_features(self, searcher: "Searcher") -> "ScoreHits | None":
+        """The scores of pages by features; None where only the model, or the search beside it, counts."""
+        from drag_ray.baselines.page_features import FeatureScorer
+
+        return FeatureScorer(self.features, searcher) if self.features and self.weight < 1 else None
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
         """The finder of the pages that are ordered.

@@ -3,12 +3,15 @@
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.baseline import Baseline, TermBaseline
+from drag_ray.baselines.feature_model import write_features
+from drag_ray.baselines.features import Features
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
@@ -66,7 +69,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     questions = draw_held_out(settings, inputs, sections.seed, sections.agent.task)
     weighed = draw_weighed(sections, inputs)
     rolled_out = roll_out(models, [*questions, *weighed], sections, inputs, folder)
-    trajectories, baselines = rolled_out.trajectories, rolled_out.baselines
+    trajectories, baselines = rolled_out.trajectories, _share_features(rolled_out.baselines, folder.path)
     weights: dict[str, FoundWeight] = {}
     index = Searcher(inputs["index"] / "search_index")
     if weighed:
@@ -98,6 +101,17 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         **({"cost": cost} if cost else {}),
         **_count(comparison, results),
     }
+
+
+def _share_features(baselines: Mapping[str, Baseline], stage_dir: Path) -> Mapping[str, Baseline]:
+    """The baselines, of which a reranker has the features beside its model's scores; these are left in a file for endpoints."""
+    features, reranker = baselines.get(Features.name), baselines.get(Rerank.name)
+    if not isinstance(features, Features) or not features.model.weights:
+        return baselines
+    write_features(stage_dir, features.model)
+    if not isinstance(reranker, Rerank):
+        return baselines
+    return {**baselines, Rerank.name: replace(reranker, features=features.model)}
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:
@@ -135,7 +149,7 @@ def _rescore_with_retrievers(
             weighting = [name for name, baseline in baselines.items() if isinstance(baseline, TermBaseline)]
             by_both = beside.submit(search_by_both, trajectories, policies, weighting, hybrid, index_dir)
         if isinstance(reranker, Rerank):
-            read = partial(read_pages, config=reranker.options, stage_dir=stage_dir)
+            read = partial(read_pages, reranker=reranker, stage_dir=stage_dir)
             found |= put_pages_in_order(trajectories, policies, reranker, index_dir, read)
         if by_both:
             found |= by_both.result()

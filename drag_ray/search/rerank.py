@@ -1,7 +1,8 @@
 """Rankings in the order of a model that reads the question together with each page.
 
 Nogueira and Cho, Passage Re-ranking with BERT (2019). Endpoints, evaluations and benchmarks order by this what a search finds,
-with a model of `engine.encoders.reranker`, which `finetune.methods.rerank` trains; the baseline `features` has scores of its own.
+with a model of `engine.encoders.reranker`, which `finetune.methods.rerank` trains, with a log-linear model of
+`baselines.page_features`, or with both: what the one and the other err in differs.
 A model that is shown a list and writes its order, as V-Retrver's, is an agent with the task of `recipes.v_retrver.task` instead.
 
 What is read of a page, in training too, is how it begins, which often names its subject, and what it says of the question.
@@ -18,6 +19,8 @@ _HEAD_CHARS = 120
 
 Score = Callable[[str, Sequence[str]], Sequence[float]]
 """From a question and texts to how well each of them answers it; more is better."""
+ScoreHits = Callable[[str, Hits], Sequence[float]]
+"""From a question and a ranking to how well each of its pages answers it, by what can be told without reading; more is better."""
 
 
 class PageRanker:
@@ -25,16 +28,26 @@ class PageRanker:
 
     Args:
         searcher: the index, which has the texts.
-        score: the model.
+        score: the model that reads; None orders by features alone.
         page_chars: characters that it reads of a page (`rerank.page_chars`).
-        weight: of its scores beside those of the search (`rerank.weight`).
+        weight: of its scores beside those of the search, or of the features (`rerank.weight`).
+        features: take the place of the search's scores.
     """
 
-    def __init__(self, searcher: Searcher, score: Score, page_chars: int = 0, weight: float = 1.0) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        score: Score | None = None,
+        page_chars: int = 0,
+        weight: float = 1.0,
+        features: ScoreHits | None = None,
+    ) -> None:
+        assert score or features, "nothing puts pages in order"
         self._searcher = searcher
         self._score = score
         self._page_chars = page_chars
-        self._weight = weight
+        self._weight = weight if score else 0.0
+        self._features = features
 
     def rerank(self, question: str, hits: Hits, top_k: int, known: dict[Evidence, float] | None = None) -> Hits:
         """The `top_k` best of these pages by their scores as answers to the question (see `put_in_order`).
@@ -47,25 +60,33 @@ class PageRanker:
         """
         known = {} if known is None else known
         unread = [hit.page for hit in hits if hit.page not in known]
-        if unread:
+        if self._score and unread:
             passages = [cut_passage(self._searcher, page, question, self._page_chars) for page in unread]
             known |= zip(unread, self._score(question, passages), strict=True)
-        return put_in_order(hits, known, top_k, self._weight)
+        first = self._features(question, hits) if self._features and self._weight < 1 else None
+        return put_in_order(hits, known, top_k, self._weight, first)
 
 
-def put_in_order(hits: Hits, scores: Mapping[Evidence, float], top_k: int, weight: float = 1.0) -> Hits:
+def put_in_order(
+    hits: Hits, scores: Mapping[Evidence, float], top_k: int, weight: float = 1.0, first: Sequence[float] | None = None
+) -> Hits:
     """The `top_k` best of these pages by their scores, equal ones in the order that they had.
 
     Args:
         hits: of a search, with its own scores.
-        scores: of a model.
+        scores: of a model, by the page; none where its weight is 0.
         top_k: pages wanted.
-        weight: of the model's scores; below 1 the search's have the rest, both standardised over these pages.
+        weight: of the model's scores; below 1 others have the rest, both standardised over these pages.
+        first: these others, one for each page; the search's own where nothing is said.
     """
-    values = [scores[hit.page] for hit in hits]
-    if weight < 1:
-        both = zip(standardise(values), standardise([hit.score for hit in hits]), strict=True)
-        values = [weight * of_model + (1 - weight) * of_search for of_model, of_search in both]
+    first = [hit.score for hit in hits] if first is None else first
+    if not weight:
+        values = list(first)
+    elif weight < 1:
+        both = zip(standardise([scores[hit.page] for hit in hits]), standardise(first), strict=True)
+        values = [weight * of_model + (1 - weight) * other for of_model, other in both]
+    else:
+        values = [scores[hit.page] for hit in hits]
     ordered = sorted(zip(hits, values, strict=True), key=lambda pair: -pair[1])[:top_k]
     ranked = [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
     return Hits(ranked, hits.is_partial)

@@ -19,6 +19,14 @@ ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
 _ADAPTER = re.compile(ADAPTER_NAME + "=.+")
 
 
+class ServedRerankConfig(RerankConfig):
+    """The order in which an endpoint shows pages: that of a model that reads them, of features, or of both."""
+
+    features: Path | None = None
+    """folder of an evaluation that has learned the baseline `features`: pages are put in their order, alone or beside the model's
+    scores"""
+
+
 class ServeConfig(BaseConfig):
     """One OpenAI-compatible endpoint for the base model and its adapters."""
 
@@ -55,8 +63,8 @@ class ServeConfig(BaseConfig):
     tools that must be called). A dear one takes an engine seconds at each token, in which all others wait"""
     retrieval: RetrievalName = "bm25"
     """how pages are found where a request does not say; dense and hybrid need the index stage's embedding.model"""
-    rerank: RerankConfig = Field(
-        default=RerankConfig(), description="the model that orders what searches find anew, if one is named"
+    rerank: ServedRerankConfig = Field(
+        default=ServedRerankConfig(), description="what orders the pages that searches find anew, if anything is named"
     )
     max_queued_requests: int = Field(default=256, ge=1)
     """requests that wait for each engine, once it has taken four times engine.max_num_seqs; more are told to come back (429)"""

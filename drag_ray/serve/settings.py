@@ -1,7 +1,7 @@
 """Settings of an endpoint: its options, and the files of the run that they mean, checked to fit together beforehand."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.retrieval import find_vectors
+from drag_ray.baselines.feature_model import describe_other_features, read_features
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.config import EngineConfig
@@ -17,6 +18,7 @@ from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.evaluate.outcome import read_question_weights
+from drag_ray.search.index import read_fingerprint
 from drag_ray.serve.adapters.adapter_files import (
     compute_max_lora_rank,
     read_adapters,
@@ -86,7 +88,9 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
     if index_dir:
         vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
     say_other_origins(index_dir, records, serve.evaluation)
+    features = serve.rerank.features
     resolved = {
+        "rerank": serve.rerank.model_copy(update={"features": features and features.resolve()}),
         "api_key": SecretStr(""),
         "api_key_file": None,
         "adapter_dirs": resolve_adapter_dirs(serve),
@@ -149,16 +153,25 @@ def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig
     if embed_dir:
         require_manifest(embed_dir)
         refuse_damage(embed_dir, whole=True)
-    if config.rerank.model:
-        from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
-
-        doubt = describe_other_index(find_files(config.rerank), index_dir / "search_index")
-        if doubt and not config.rerank.other_index:
+    for doubt in _list_doubts(index_dir / "search_index", config):
+        if not config.rerank.other_index:
             raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
-        if doubt:
-            _logger.warning(doubt)
+        _logger.warning(doubt)
     vectors_dir = find_vectors(index_dir, embed_dir, config.retrieval, "serve.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)
         find_vectors(index_dir, embed_dir, agent.retrieval, "agent.retrieval")
     return str(vectors_dir.resolve())
+
+
+def _list_doubts(search_dir: Path, config: ServeConfig) -> Iterator[str]:
+    """What was learned for another index than is searched. ConfigError where what is to order pages cannot."""
+    if config.rerank.model:
+        from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
+
+        if doubt := describe_other_index(find_files(config.rerank), search_dir):
+            yield doubt
+    if config.rerank.features:
+        model = read_features(config.rerank.features, "serve.rerank.features")
+        if doubt := describe_other_features(model, read_fingerprint(search_dir)):
+            yield doubt

@@ -7,12 +7,15 @@ from factories import build_page, build_question, build_search, build_trajectory
 from nano_training import make_nano_model
 from small_index import write_index
 
+from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.cluster import tasks
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, list_pages, read_pages
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
+from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
 
 TEXTS = ["The rotor turns at 340 rpm.", "The fuel pump has a filter.", "Oil is changed once a year."]
@@ -36,13 +39,16 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
         for number in range(5)
         for question in [f"How fast may rotor {number} turn?"]
     ]
-    search = SearchAsAsked(Rerank(config), tmp_path / "search_index")
+    features = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(1.0,) * 9)
+    baseline = Rerank(config, features=features)
+    search = SearchAsAsked(baseline, tmp_path / "search_index")
     if apart:  # as on GPUs, where what is read is found and written in other processes
         monkeypatch.setattr(tasks, "_plan_processes", lambda device, folder: (1, {"num_gpus": 0, "label_selector": {}}))
-    read = read_pages(asked, search, config, tmp_path)
-    reranker = load_reranker(config)
+    read = read_pages(asked, search, baseline, tmp_path)
+    reranker, score_hits = load_reranker(config), FeatureScorer(features, Searcher(tmp_path / "search_index"))
     for one, found in zip(asked, read, strict=True):
         assert found.hits == search(one.rollouts)
+        assert found.features == [score_hits(one.question, hits) if hits else None for hits in found.hits]
         pages = list_pages(found.hits)
         expected = reranker.score(one.question, [TEXTS[page.page_number - 1] for page in pages])
         assert [found.scores[page] for page in pages] == pytest.approx(expected, abs=1e-4)
@@ -55,4 +61,4 @@ def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:
     asked = [AskedQuestion("How fast?", (build_rollout("How fast?", "rotor"),))]
     for index, expected in (("search_index", r"rerank\.model '.*gone'"), ("elsewhere", "elsewhere")):
         with pytest.raises(ConfigError, match=expected):
-            read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / index), gone, tmp_path)
+            read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / index), Rerank(gone), tmp_path)

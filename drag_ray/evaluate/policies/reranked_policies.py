@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tqdm import tqdm
 
-from drag_ray.baselines.rerank import Rerank, RerankedConfig
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import free_gpus, takes_gpus
 from drag_ray.cluster.tasks import ItemStep, Step, map_items, run_task
 from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
-from drag_ray.search.rerank import cut_passage, put_in_order
+from drag_ray.search.rerank import ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits, Question, Trajectory
 
@@ -47,15 +47,20 @@ class AskedQuestion(NamedTuple):
 
 
 class ReadPages(NamedTuple):
-    """Hits of each rollout of a question, None where it searches for nothing, and the scores of the pages as its answers; more
-    is better."""
+    """Hits of each rollout of a question, None where it searches for nothing, their scores by features, None without these, and
+    the scores of the pages as its answers by the model; more is better."""
 
     hits: list[Hits | None]
+    features: list[Sequence[float] | None]
     scores: dict[Evidence, float]
 
 
-_FoundPages = tuple[list[Hits | None], list[Evidence]]
-"""Hits of each rollout of a question, and their pages, each once."""
+class _FoundPages(NamedTuple):
+    """Hits of each rollout of a question, their scores by features, and their pages, each once."""
+
+    hits: list[Hits | None]
+    features: list[Sequence[float] | None]
+    pages: list[Evidence]
 
 
 def put_pages_in_order(
@@ -86,8 +91,8 @@ def put_pages_in_order(
         ordered: list[Hits | None] = [None] * len(rollouts)
         found = read_pages(asked, SearchAsAsked(reranker, index_dir, reranker.options.depth))
         for own, read in zip(places.values(), found, strict=True):
-            for place, hits in zip(own, read.hits, strict=True):
-                ordered[place] = hits and put_in_order(hits, read.scores, rollouts[place].depth, reranker.options.weight)
+            for place, hits, features in zip(own, read.hits, read.features, strict=True):
+                ordered[place] = hits and put_in_order(hits, read.scores, rollouts[place].depth, reranker.weight, features)
         return ordered
 
     name = Rerank.name
@@ -98,13 +103,13 @@ def put_pages_in_order(
     return found
 
 
-def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, config: RerankedConfig, stage_dir: Path) -> list[ReadPages]:
+def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, reranker: Rerank, stage_dir: Path) -> list[ReadPages]:
     """Read for each question the pages that its rollouts find, each once.
 
     Args:
         asked: whose pages are read.
         search: finds them.
-        config: the model and where it reads.
+        reranker: prepared.
         stage_dir: of the stage that reads; the nodes that see it help.
 
     Raises:
@@ -112,15 +117,16 @@ def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, config: Re
     """
     from drag_ray.engine.encoders.reranker import PairsReader
 
+    config = reranker.options
     items = [asked[start : start + _QUESTIONS_PER_ITEM] for start in range(0, len(asked), _QUESTIONS_PER_ITEM)]
-    steps = [Step(_PagesFinder, (search,)), Step(_PairsWriter, (config, search.index_dir)), Step(PairsReader, (config,))]
-    read: list[ReadPages] = [ReadPages([], {}) for _ in asked]
+    steps = [Step(_PagesFinder, (search,)), Step(_PairsWriter, (reranker, search.index_dir)), Step(PairsReader, (config,))]
+    read: list[ReadPages] = [ReadPages([], [], {}) for _ in asked]
     _logger.info(f"rerank: {config.model} reads what is found for {len(asked):,} questions")
     recorder = open_stage_recorder(stage_dir)
     with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
         for place, made in map_items(steps, items, config.device, stage_dir):
-            for number, ((hits, pages), scores) in enumerate(made, start=place * _QUESTIONS_PER_ITEM):
-                read[number] = ReadPages(hits, dict(zip(pages, scores, strict=True)))
+            for number, (found, scores) in enumerate(made, start=place * _QUESTIONS_PER_ITEM):
+                read[number] = ReadPages(found.hits, found.features, dict(zip(found.pages, scores, strict=True)))
             progress.update(len(made))
             recorder.set_progress("read_questions", int(progress.n), len(asked))
     num_pages = sum(len(one.scores) for one in read)
@@ -153,7 +159,8 @@ def _time_questions(reranker: Rerank, index_dir: Path, questions: Sequence[str])
     torch.set_num_threads(_TIMED_THREADS)
     options = reranker.options
     searcher = Searcher(index_dir)
-    index, ranker = reranker.open_searcher(searcher, questions), load_page_ranker(options, searcher)
+    index = reranker.open_searcher(searcher, questions)
+    ranker = load_page_ranker(options, searcher, reranker.open_features(searcher))
     times: list[float] = []
     for question in questions:
         started = time.perf_counter()
@@ -186,24 +193,29 @@ class _PagesFinder(ItemStep):
 class _PairsWriter(ItemStep):
     """Cuts the pages that were found, each once for a question, and writes their tokens."""
 
-    def __init__(self, config: RerankedConfig, search_index: Path) -> None:
-        self._config = config
+    def __init__(self, reranker: Rerank, search_index: Path) -> None:
+        self._reranker = reranker
         self._search_index = search_index
 
     def make(self, made: Sequence[tuple[str, list[Hits | None]]]) -> list[tuple[_FoundPages, "Pairs"]]:
         written: list[tuple[_FoundPages, Pairs]] = []
-        for question, hits in made:
-            pages = list_pages(hits)
+        for question, found in made:
+            features = [self._features(question, hits) if self._features and hits else None for hits in found]
+            pages = list_pages(found)
             passages = [cut_passage(self._searcher, page, question, self._writer.page_chars) for page in pages]
-            written.append(((hits, pages), self._writer.write(question, passages)))
+            written.append((_FoundPages(found, features, pages), self._writer.write(question, passages)))
         return written
+
+    @cached_property
+    def _features(self) -> ScoreHits | None:
+        return self._reranker.open_features(self._searcher)
 
     @cached_property
     def _writer(self) -> "PairWriter":
         from drag_ray.engine.encoders.pair_writer import load_pair_writer
         from drag_ray.engine.encoders.reranker_files import find_files
 
-        return load_pair_writer(find_files(self._config))
+        return load_pair_writer(find_files(self._reranker.options))
 
     @cached_property
     def _searcher(self) -> Searcher:

@@ -45,7 +45,7 @@ class QuestionRequest(BaseModel):
     retrieval: RetrievalName | None = None
     """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
     rerank: bool | None = None
-    """whether a model orders them anew; it does wherever serve.rerank.model names one, where nothing is said"""
+    """whether they are put in another order; they are wherever serve.rerank names what does, where nothing is said"""
 
 
 class SearchRequest(QuestionRequest):

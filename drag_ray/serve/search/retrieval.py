@@ -7,12 +7,14 @@ from pathlib import Path
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex
 from drag_ray.agent.retrieval import open_dense
+from drag_ray.baselines.feature_model import read_features
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
-from drag_ray.search.config import RerankConfig, RetrievalName
+from drag_ray.search.config import RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.types import Evidence, Hit, Hits, Page
 
@@ -70,17 +72,19 @@ class Retrieval:
             RefusalError: there is no model for it.
         """
         if wants_rerank and self._ranker is None:
-            raise RefusalError(400, "rerank: no model ranks here. Start the endpoint with --serve.rerank.model.")
+            raise RefusalError(
+                400, "rerank: nothing ranks here. Start the endpoint with --serve.rerank.model or --serve.rerank.features."
+            )
         return 0 if wants_rerank is False or self._ranker is None else max(self._rerank_depth, top_k)
 
     def rerank(self, question: str, hits: Sequence[Hit]) -> Hits:
-        """The same pages in the order of the model."""
-        assert self._ranker, "no model ranks"
+        """The same pages in the order of the ranker."""
+        assert self._ranker, "nothing ranks"
         return self._ranker.rerank(question, Hits(hits), len(hits))
 
     def order_by_question(self, index: PageIndex, question: str, depth: int) -> PageIndex:
         """The index, with the best `depth` pages of each search in the model's order."""
-        assert self._ranker, "no model ranks"
+        assert self._ranker, "nothing ranks"
         return _QuestionOrder(index, self._ranker, question, depth)
 
 
@@ -112,14 +116,14 @@ class _QuestionOrder:
         return self._ranker.rerank(self._question, hits, top_k, self._known)
 
 
-def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: RerankConfig) -> Retrieval:
+def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: ServedRerankConfig) -> Retrieval:
     """All that an index can be searched by, with models on this machine.
 
     Args:
         searcher: the index.
         vectors_dir: where its vectors lie, if it has some.
         default: how it is searched where a request says nothing.
-        config: of the model that orders rankings anew; names none where there is none.
+        config: of what orders rankings anew; names nothing where there is nothing.
 
     Raises:
         SearchIndexError: `default` needs vectors, which are damaged, or of another index or model.
@@ -134,8 +138,18 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
             if default != "bm25":
                 raise
             _logger.warning("pages are found by words alone: %s", error)
+    return Retrieval(searcher, others, default, open_ranker(searcher, config), config.depth)
+
+
+def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | None:
+    """What puts pages in order; None where nothing is named. ConfigError where it cannot."""
+    features = None
+    if config.features:
+        from drag_ray.baselines.page_features import FeatureScorer  # NumPy and SciPy take their time
+
+        features = FeatureScorer(read_features(config.features, "serve.rerank.features"), searcher)
     if not config.model:
-        return Retrieval(searcher, others, default)
+        return PageRanker(searcher, features=features) if features else None
     from drag_ray.engine.encoders.reranker import load_page_ranker
 
-    return Retrieval(searcher, others, default, load_page_ranker(config, searcher), config.depth)
+    return load_page_ranker(config, searcher, features)

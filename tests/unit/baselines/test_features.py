@@ -11,10 +11,11 @@ from scipy.optimize import brentq
 from small_index import write_index
 
 from drag_ray.baselines.baseline import Sources
-from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.feature_model import FeatureModel, describe_other_features, read_features, write_features
 from drag_ray.baselines.feature_training import draw_folds, fit_weights
 from drag_ray.baselines.features import Features
-from drag_ray.baselines.page_features import CandidateFinder, Candidates, FeatureSearcher, PageTerms, compute_features
+from drag_ray.baselines.page_features import FeatureScorer, FeatureSearcher, PageTerms, compute_features
+from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits, Page, Question
@@ -107,13 +108,15 @@ def test_features_are_those_that_are_named(tmp_path: Path) -> None:
     pages = [Page("a.pdf", 4, 4, "rotor speed limit", "text"), Page("b.pdf", 1, 1, "speed of the wind", "text")]
     write_index(tmp_path, pages, [build_question()])
     terms = PageTerms(Searcher(tmp_path / "search_index"))
-    found = Candidates(Hits([Hit("a.pdf", 4, 1, 2.0)]), np.array([[1.0]]), np.array([[1.0]]))
+    found = [Hit("a.pdf", 4, 1, 2.0)]
     rotor, speed = math.log(3 / 1.5), math.log(3 / 2.5)
     (row,) = compute_features("rotor wind speed", found, terms, [{"limit": 0.5, "wind": 9.0}])
     share = (rotor + speed) / (2 * rotor + speed)
     assert row.tolist() == pytest.approx([0.0, 1.0, share, share, 0.0, math.log(4), math.log(4), 0.5])
     (row,) = compute_features("rotor speed", found, terms, [])
     assert row.tolist() == pytest.approx([0.0, 1.0, 1.0, 1.0, 1.0, math.log(4), math.log(4)])
+    _, second = compute_features("rotor speed", [*found, Hit("b.pdf", 1, 2, 0.5)], terms, [])
+    assert second[:2].tolist() == pytest.approx([math.log(2), 0.25])
 
 
 class Found:
@@ -129,20 +132,11 @@ class Found:
         raise NotImplementedError
 
 
-def test_pages_of_two_rankings_have_the_ranks_and_scores_of_both() -> None:
-    words = Found(Hit("a", 1, 1, 8.0), Hit("b", 1, 2, 4.0))
-    vectors = Found(Hit("b", 1, 1, 0.5), Hit("c", 1, 2, 0.25))
-    found = CandidateFinder([words, vectors], depth=3).find("?")
-    assert [hit.file for hit in found.hits] == ["b", "a", "c"]
-    assert found.ranks.tolist() == [[2, 1, 4], [1, 4, 2]]
-    assert found.scores.tolist() == [[0.5, 1, 0], [1, 0, 0.5]]
-
-
 def test_equal_pages_keep_their_order(tmp_path: Path) -> None:
     write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
     hits = (Hit("a.pdf", 1, 1, 2.0), Hit("a.pdf", 1, 2, 1.0))
     model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
-    searcher = FeatureSearcher(model, CandidateFinder([Found(*hits)], 2), Searcher(tmp_path / "search_index"))
+    searcher = FeatureSearcher(model, Found(*hits), 2, Searcher(tmp_path / "search_index"))
     assert [hit.rank for hit in searcher.search("x", 2)] == [1, 2]
 
 
@@ -151,8 +145,39 @@ def test_as_many_pages_are_found_as_are_wanted(tmp_path: Path) -> None:
     write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
     found = Found(*(Hit("a.pdf", 1, rank, 4.0 - rank) for rank in (1, 2, 3)))
     model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
-    searcher = FeatureSearcher(model, CandidateFinder([found], 2), Searcher(tmp_path / "search_index"))
+    searcher = FeatureSearcher(model, found, 2, Searcher(tmp_path / "search_index"))
     assert [hit.rank for hit in searcher.search("x", 3)] == [1, 2, 3]
+
+
+def test_what_an_evaluation_leaves_puts_pages_in_the_order_that_it_had(tmp_path: Path) -> None:
+    asked = [question for question in write_collection(tmp_path) if question.split == "test"]
+    model = prepare(tmp_path).model
+    write_features(tmp_path, model)
+    again = read_features(tmp_path, "serve.rerank.features")
+    assert again == model
+    searcher = Searcher(tmp_path / "search_index")
+    for question in asked:
+        hits = searcher.search(question.question, 10)
+        assert FeatureScorer(again, searcher)(question.question, hits) == FeatureScorer(model, searcher)(question.question, hits)
+    assert not describe_other_features(again, searcher.record.fingerprint)
+    assert searcher.record.fingerprint in describe_other_features(again, "another")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "has no features.json"),
+        ('{"weights": [NaN]}', "is no model of features"),
+        ("[", "is no model of features"),
+        ('{"num_questions": 3}', "has learned nothing"),
+        ('{"means": [0, 0], "deviations": [1, 1], "weights": [1]}', "has learned nothing"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(content: str | None, said: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "features.json").write_text(content)
+    with pytest.raises(ConfigError, match=rf"serve\.rerank\.features.*{said}"):
+        read_features(tmp_path, "serve.rerank.features")
 
 
 def test_questions_of_one_page_are_in_one_half() -> None:

@@ -7,12 +7,13 @@ import pytest
 from factories import asked_at, build_question, build_search, build_trajectory, build_turn
 from small_index import index_texts
 
+from drag_ray.baselines.feature_model import FeatureModel
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, ReadPages, list_pages, put_pages_in_order
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.evaluate.results import compute_result
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence
+from drag_ray.types import Evidence, Hits
 
 TEXTS = ["rotor speed limit", "rotor load and load", "fuel pump filter", "speed of the wing", "wing spar and oil rotor"]
 QUESTION = build_question(id="q", question="rotor speed", evidence=(Evidence("a.pdf", 5),))
@@ -32,14 +33,20 @@ def searcher(tmp_path: Path) -> Searcher:
     return index_texts(tmp_path, TEXTS, "a.pdf")
 
 
+def prefer_last(hits: Hits | None) -> list[float]:
+    return [float(hit.page_number) for hit in hits or ()]
+
+
 def read_by_length(asked: Sequence[AskedQuestion], search: SearchAsAsked) -> list[ReadPages]:
     """Keeps what it was given too."""
+    assert isinstance(search.baseline, Rerank)
     read: list[ReadPages] = []
     for question, rollouts in asked:
         hits = search(rollouts)
         pages = list_pages(hits)
         READ.append((question, pages))
-        read.append(ReadPages(hits, {page: float(len(TEXTS[page.page_number - 1])) for page in pages}))
+        scores = {page: float(len(TEXTS[page.page_number - 1])) for page in pages}
+        read.append(ReadPages(hits, [search.baseline.features and prefer_last(found) for found in hits], scores))
     return read
 
 
@@ -84,6 +91,18 @@ def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searc
     assert sorted(added) == ["base+rerank", "rerank"]
     assert [hit.page_number for hit in added["rerank"][0].turns[0].ranking.hits] == [5, 2, 1, 4]
     assert len(READ) == 1  # with its pages and those of the policy
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(None, [5, 4, 2, 1]), (0.7, [5, 2, 4, 1]), (1.0, [5, 2, 1, 4])])
+def test_features_count_as_much_as_the_model_unless_the_weight_says_otherwise(
+    weight: float | None, expected: list[int], searcher: Searcher
+) -> None:
+    rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0)
+    reranker = Rerank(RerankedConfig(model="m", weight=weight), features=FeatureModel())
+    [again] = put_pages_in_order({"base": [rollout]}, ["base"], reranker, searcher.index_dir, read_by_length)["base+rerank"]
+    assert [hit.page_number for hit in again.turns[0].ranking.hits] == expected
+    assert ("features counting" in reranker.describe()) == (weight != 1)
+    assert (reranker.open_features(searcher) is None) == (weight == 1)
 
 
 def test_what_finds_nothing_is_not_read(searcher: Searcher) -> None:

@@ -49,6 +49,22 @@ def test_below_a_weight_of_one_the_search_has_its_share_in_the_order() -> None:
     assert first.score == pytest.approx(0.5 * 1.5**0.5)  # one deviation above the mean of three, and the mean of the search
     assert [hit.page_number for hit in put_in_order(hits, dict.fromkeys(scores, 1.0), 3, 0.5)] == [1, 2, 3]
     assert put_in_order(Hits(), {}, 3, 0.5) == []
+    assert [hit.page_number for hit in put_in_order(hits, scores, 3, 0.25, [1.0, 2.0, 9.0])] == [3, 2, 1]
+
+
+def test_features_have_the_rest_of_the_weight_or_put_pages_in_order_alone(searcher: Searcher) -> None:
+    hits = searcher.search("rotor", 4)
+
+    def prefer_second(question: str, found: Hits) -> list[float]:
+        assert (question, found) == ("rotor", hits)
+        return [0.0, 9.0, 0.0, 0.0]
+
+    alone = PageRanker(searcher, features=prefer_second).rerank("rotor", hits, 4)
+    assert [(hit.file, hit.score) for hit in alone[:2]] == [("file01.pdf", 9.0), ("file00.pdf", 0.0)]
+    both = PageRanker(searcher, count_fuel, weight=0.5, features=prefer_second).rerank("rotor", hits, 4)
+    expected = put_in_order(hits, dict(zip([hit.page for hit in hits], (0.0, 0.0, 1.0, 2.0), strict=True)), 4, 0.5, [0, 9, 0, 0])
+    assert both == expected
+    assert [hit.file for hit in both][:2] == ["file03.pdf", "file01.pdf"]
 
 
 def test_of_a_long_page_so_much_is_read_and_of_a_short_one_all(searcher: Searcher) -> None:

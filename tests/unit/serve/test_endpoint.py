@@ -14,11 +14,10 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.nodes import NodeResources
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.errors import ConfigError, MissingPackageError, ServeError
-from drag_ray.search.config import RerankConfig
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve import stage
 from drag_ray.serve.client import open_directly
-from drag_ray.serve.config import ServeConfig, ServeSections
+from drag_ray.serve.config import ServeConfig, ServedRerankConfig, ServeSections
 from drag_ray.serve.stage import build_curl_line, build_url, check_port_is_free, wait_until_ready
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -112,7 +111,7 @@ def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher
     with StageFolder(tmp_path / "index", Identity("index", {}, {})) as index:
         shutil.copytree(searcher.index_dir, index.path / "search_index")
         index.finish({})
-    settings = ServeConfig(port=find_port(), rerank=RerankConfig(model=str(tmp_path)))
+    settings = ServeConfig(port=find_port(), rerank=ServedRerankConfig(model=str(tmp_path)))
     inputs = Inputs({"finetune": None, "index": tmp_path / "index", "embed": None})
     with pytest.raises(ConfigError, match=r"rerank\.model .* cannot be read as a model"):
         stage.run(ServeSections(AgentConfig(), EngineConfig(), settings), inputs)

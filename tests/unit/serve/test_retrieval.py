@@ -11,13 +11,15 @@ import pytest
 from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from serve_cases import OWN, TRAINED, Serve
 
+from drag_ray.baselines.feature_model import FeatureModel, write_features
+from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError, SearchIndexError, ServeError
-from drag_ray.search.config import RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.search.messages import SearchRequest
 from drag_ray.serve.search.retrieval import Retrieval, open_retrieval
 
@@ -39,8 +41,8 @@ def vectors_dir(models: Path, searcher: Searcher) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rerank_config(models: Path) -> RerankConfig:
-    return RerankConfig(model=str(models / "cross_encoder"), depth=3)
+def rerank_config(models: Path) -> ServedRerankConfig:
+    return ServedRerankConfig(model=str(models / "cross_encoder"), depth=3)
 
 
 def list_pages(answer: Any) -> list[tuple[int, str, float]]:
@@ -48,7 +50,7 @@ def list_pages(answer: Any) -> list[tuple[int, str, float]]:
 
 
 def test_pages_are_found_by_words_by_vectors_and_by_both(serve: Serve, searcher: Searcher, vectors_dir: Path) -> None:
-    retrieval = open_retrieval(searcher, vectors_dir, "hybrid", RerankConfig())
+    retrieval = open_retrieval(searcher, vectors_dir, "hybrid", ServedRerankConfig())
     dense: Any = retrieval.choose("dense")
     served = serve(lambda request: "<search>speed^2</search>", retrieval=retrieval)
     asked = (QUESTION, "speed^2", TRAINED.agent.question_weight, 3)
@@ -66,7 +68,7 @@ def test_pages_are_found_by_words_by_vectors_and_by_both(serve: Serve, searcher:
 
 
 def test_the_pages_are_ordered_anew_by_the_question_wherever_a_model_is_named(
-    serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: RerankConfig
+    serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: ServedRerankConfig
 ) -> None:
     retrieval = open_retrieval(searcher, vectors_dir, "bm25", rerank_config)
     served = serve(lambda request: "<search>rotor oil</search>", retrieval=retrieval)
@@ -102,20 +104,38 @@ def test_vectors_whose_model_is_gone_stop_only_who_needs_them(
     moved.rename(models / "moved")
     try:
         with pytest.raises(ConfigError, match=r"embedding\.model"):
-            open_retrieval(searcher, vectors_dir, "dense", RerankConfig())
-        retrieval = open_retrieval(searcher, vectors_dir, "bm25", RerankConfig())
+            open_retrieval(searcher, vectors_dir, "dense", ServedRerankConfig())
+        retrieval = open_retrieval(searcher, vectors_dir, "bm25", ServedRerankConfig())
     finally:
         (models / "moved").rename(moved)
     assert "pages are found by words alone" in caplog.text
     with pytest.raises(ServeError, match="their model is gone"):
         retrieval.choose("hybrid")
     with pytest.raises(SearchIndexError, match="no vectors of pages"):
-        open_retrieval(searcher, tmp_path / "nowhere", "hybrid", RerankConfig())
+        open_retrieval(searcher, tmp_path / "nowhere", "hybrid", ServedRerankConfig())
     assert Retrieval(searcher).choose("bm25") is searcher
 
 
+def test_pages_are_in_the_order_of_features_alone_or_beside_a_model(
+    serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: ServedRerankConfig, tmp_path: Path
+) -> None:
+    model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(1.0, *[0.0] * 8), index_fingerprint="of this index")
+    write_features(tmp_path, model)  # the higher its rank, the better is a page
+    found, features = searcher.search("rotor oil", 3), FeatureScorer(model, searcher)
+    both = PageRanker(searcher, load_reranker(rerank_config).score, weight=0.5, features=features).rerank(QUESTION, found, 3)
+    for config, expected in (
+        (ServedRerankConfig(features=tmp_path), [hit.file for hit in found][::-1]),
+        (rerank_config.model_copy(update={"features": tmp_path}), [hit.file for hit in both]),
+    ):
+        retrieval = open_retrieval(searcher, vectors_dir, "bm25", config)
+        served = serve(lambda request: "<search>rotor oil</search>", retrieval=retrieval)
+        answer = served.post("/v1/search", question=QUESTION, model="base", top_k=3).json()
+        assert answer["reranked"]
+        assert [page["file"] for page in answer["pages"]] == expected
+
+
 def test_an_agent_is_shown_what_is_found_by_vectors_and_in_the_order_of_the_model(
-    serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: RerankConfig
+    serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: ServedRerankConfig
 ) -> None:
     retrieval = open_retrieval(searcher, vectors_dir, "hybrid", rerank_config)
     replies = iter(["<search>rotor oil</search>", "<answer>340 rpm</answer>"] * 3)

@@ -11,6 +11,7 @@ from serve_cases import OWN, TRAINED
 from small_index import finish_index
 
 from drag_ray.agent.record import write_record
+from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.errors import ArtifactError, ConfigError, SearchIndexError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
@@ -93,6 +94,22 @@ def test_vectors_of_the_stage_embed_are_served_unless_they_are_of_another_index(
         with pytest.raises(SearchIndexError, match=r"vectors of the index another.*Embed its pages: python jobs/embed\.py"):
             build(embedded, {}, {"retrieval": "dense"})
     assert build(inputs, {}, {}).vectors_dir == str(tmp_path / "index" / "vectors")
+
+
+def test_features_of_another_index_are_served_where_that_is_said(inputs: Inputs, tmp_path: Path) -> None:
+    fingerprint = read_fingerprint(inputs["index"] / "search_index")
+    for of_index in (fingerprint, "another"):
+        model = FeatureModel(means=(0.0,), deviations=(1.0,), weights=(1.0,), index_fingerprint=of_index)
+        write_features(tmp_path, model)
+        rerank: dict[str, object] = {"features": str(tmp_path / "." / "..") + f"/{tmp_path.name}"}
+        if of_index == fingerprint:
+            assert build(inputs, {}, {"rerank": rerank}).serve.rerank.features == tmp_path.resolve()
+            continue
+        with pytest.raises(ServeError, match=r"serve\.rerank\.features were learned on another index \(another\).*other-index"):
+            build(inputs, {}, {"rerank": rerank})
+        build(inputs, {}, {"rerank": {**rerank, "other_index": True}})
+    with pytest.raises(ConfigError, match=r"has no features\.json"):
+        build(inputs, {}, {"rerank": {"features": str(tmp_path / "index")}})
 
 
 def test_what_ray_carries_and_keeps_holds_no_key(inputs: Inputs) -> None:
