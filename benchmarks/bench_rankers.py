@@ -1,22 +1,22 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
-    [--teacher FOLDER]
+    [--methods ce] [--teacher FOLDER]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
-python benchmarks/bench_rankers.py --features FOLDER
-python benchmarks/bench_rankers.py --table FOLDER
+python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
 
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
-is not made again. With `--teacher` all three encoders learn the scores of that model too. The second asks the test questions
-of each set with what the least seed has trained on every other. The third adds the baseline `features`, which learns from the
-same questions without a model. The fourth writes `results/rankers.json`.
+is not made again. With `--teacher` all encoders learn the scores of that model too. The second asks the test questions of each
+set with what the least seed has trained on every other. The third writes `results/rankers.json`, or another one.
 
-Rankings: `question` (BM25), `features` (a log-linear model of a few features puts its 20 best in order), `dense`, `hybrid`
-(fused), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that hybrid mines), `ce@N` (a cross-encoder trained on
-pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of hybrid, or of `union`: the 20 best by words and the
-20 best by vectors). `_fused` fuses its order with the one it was given, `_blend` weighs both scores, with a weight that the
-validation questions choose. One process takes one GPU; for several, start one for each with CUDA_VISIBLE_DEVICES.
+Rankings: `question` (BM25), `dense`, `hybrid` (fused), `features` and `features_hybrid` (a log-linear model of a few features,
+learned from the same questions, puts the 20 best in order), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that
+hybrid mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of
+hybrid, or of `union`: the 20 best by words and the 20 best by vectors). `_blend` weighs its scores and those of the search,
+with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike. `--methods`
+names which of `ce`, `ce_hybrid` and `embed` are trained. One process takes one GPU; for several, start one for each with
+CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from record import write_result
 from drag_ray import schemas
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines import feature_training
-from drag_ray.baselines.features import FeatureConfig, Features
+from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.cluster.metrics import NoStageRecorder
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
 from drag_ray.corpus.questions import draw_questions
@@ -68,11 +68,10 @@ from drag_ray.format.tables import ScoredPart
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import fuse_rankings
+from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
 from drag_ray.search.ranker import Ranking
-from drag_ray.search.rerank import PageRanker, cut_passage, put_in_order
+from drag_ray.search.rerank import PageRanker, ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
-from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Evidence, Hits, Question
 
@@ -85,6 +84,8 @@ MOST_EVIDENCE = 10
 """Right pages of a question to train on: a cross-encoder reads all at once, and some of medquad have hundreds."""
 EMBED_OPTIONS = {"batch_size": 32, "learning_rate": 5e-5}
 """More questions in a batch than a cross-encoder has are more pages to tell apart."""
+PLAN = {"ce": ("cross_encoder", "bm25"), "ce_hybrid": ("cross_encoder", "hybrid"), "embed": ("embed", "hybrid")}
+"""Method of the stage finetune, and the search that its rows are mined by."""
 UNTRAINED = ("question", "dense", "hybrid")
 MEASURES = ("hit1", "hit3", "hit10", "mrr")
 CONFIDENCE, NUM_RESAMPLES = 0.95, 300_000
@@ -218,13 +219,21 @@ def take(hits: Hits, depth: int) -> Pages:
     return [hit.page for hit in hits[:depth]]
 
 
-def reorder(rankings: Sequence[Hits], scores: Scores, depth: int, weight: float | None = 1.0) -> list[Hits]:
-    """The best pages of each ranking by scores, by both (a weight below 1) or fused by ranks (None), and then the others."""
-    ordered = []
-    for first, own in zip(rankings, scores, strict=True):
-        top = Hits(first[:depth])
-        best = fuse_rankings([top, put_in_order(top, own, depth)]) if weight is None else put_in_order(top, own, depth, weight)
-        ordered.append(Hits([*best, *first[depth:]]))
+def reorder(
+    questions: Sequence[Question],
+    rankings: Sequence[Hits],
+    scores: Scores,
+    depth: int,
+    weight: float = 1.0,
+    features: ScoreHits | None = None,
+) -> list[Hits]:
+    """The best pages of each ranking by scores, below a weight of 1 by those of the search or of features too, and then the
+    others."""
+    ordered: list[Hits] = []
+    for question, found, own in zip(questions, rankings, scores, strict=True):
+        top = Hits(found[:depth])
+        first = features(question.question, top) if features else None
+        ordered.append(Hits([*put_in_order(top, own, depth, weight, first), *found[depth:]]))
     return ordered
 
 
@@ -242,15 +251,21 @@ def measure(ranks: Sequence[int]) -> np.ndarray:
 
 
 def rank_reread(
-    name: str, questions: Sequence[Question], first: Sequence[Hits], scores: Scores, weights: Mapping[int, float]
+    name: str,
+    questions: Sequence[Question],
+    first: Sequence[Hits],
+    scores: Scores,
+    weights: Mapping[int, float],
+    features: ScoreHits | None = None,
 ) -> dict[str, list[int]]:
-    """The ranks by a cross-encoder alone, fused with the search before it, and blended, for each depth of the weights."""
-    kinds = {name: dict.fromkeys(weights, 1.0), f"{name}_fused": dict.fromkeys(weights), f"{name}_blend": weights}
-    return {
-        f"{kind}@{depth}": rank(questions, reorder(first, scores, depth, weight))
-        for kind, by_depth in kinds.items()
-        for depth, weight in by_depth.items()
-    }
+    """The ranks by a cross-encoder alone, blended with the search before it, and with features, for each depth of the weights."""
+    ranks: dict[str, list[int]] = {}
+    for depth, weight in weights.items():
+        ranks[f"{name}@{depth}"] = rank(questions, reorder(questions, first, scores, depth))
+        ranks[f"{name}_blend@{depth}"] = rank(questions, reorder(questions, first, scores, depth, weight))
+        if features:
+            ranks[f"{name}_features@{depth}"] = rank(questions, reorder(questions, first, scores, depth, 0.5, features))
+    return ranks
 
 
 # Training.
@@ -356,7 +371,7 @@ def clock(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-# The three commands.
+# The commands.
 
 
 def run_set(options: argparse.Namespace, name: str, run: Run) -> None:
@@ -391,21 +406,27 @@ class SetBench:
         drawn = draw_questions(self.questions, 0 if size == "all" else int(size), seed)
         sides = assign_sides(drawn, self._all_test, FormatConfig(split_by="document", seed=seed), self._near)
         validation = [question for question in drawn if sides[question.id] == VALIDATION]
-        names, searches = {question.id for question in validation}, ("bm25", "hybrid")
+        plan = {name: of for name, of in PLAN.items() if name in options.methods}
+        names, searches = {question.id for question in validation}, {by for _, by in plan.values()}
         rows = {by: build_training_rows(drawn, self._collection.folder, by, options, seed, self._run) for by in searches}
         if options.teacher:
             rows = {by: add_scores(own, options) for by, own in rows.items()}
         mined = time.perf_counter() - started
-        plan = {"ce": ("cross_encoder", "bm25"), "ce_hybrid": ("cross_encoder", "hybrid"), "embed": ("embed", "hybrid")}
         training = {name: train(method, rows[by], names, folder / name, options, seed) for name, (method, by) in plan.items()}
-        ranks, tuned_pages_s = self._rank_by_vectors(folder)
+        ranks = {name: rank(self._test, hits) for name, hits in self._found.items()}
+        pages_s = [round(self._pages_s, 1)]
+        if "embed" in plan:
+            ranks |= self._rank_by_vectors(folder, pages_s)
+        features = {base: self._learn_features(drawn, base, seed, ranks) for base in ("question", "hybrid")}
         recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
         recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
         weights, times = dict[str, dict[int, float]](), dict[str, float]()
         for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
+            if name not in plan:
+                continue
             reranker = open_reranker(folder / name, options.on_gpu)
             weights[name] = self._choose_weights(reranker, validation, base)
-            ranks |= self._rank_by_reading(reranker, name, base, weights[name])
+            ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base])
             if name == "ce":  # the other one is of the same size
                 times = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
         return {
@@ -421,7 +442,7 @@ class SetBench:
             "weights": weights,
             "training": training,
             "times": times,
-            "pages_s": [round(self._pages_s, 1), round(tuned_pages_s, 1)],
+            "pages_s": pages_s,
             "mine_s": round(mined, 1),
             "whole_s": round(time.perf_counter() - started, 1),
             "question_ids": [question.id for question in self._test],
@@ -429,13 +450,28 @@ class SetBench:
             "ranks": ranks,
         }
 
-    def _rank_by_vectors(self, folder: Path) -> tuple[dict[str, list[int]], float]:
-        """The ranks without training and with a trained embedder, and pages a second of that."""
+    def _learn_features(
+        self, questions: Sequence[Question], base: str, seed: int, ranks: dict[str, list[int]]
+    ) -> ScoreHits | None:
+        """The scores by features that are learned from these questions, with the ranks that they give alone; None where there is
+        nothing to learn."""
+        searcher = self._collection.searcher
+        index = searcher if base == "question" else HybridSearcher(searcher, self._dense)
+        self._dense.prepare([question.question for question in questions])
+        model = feature_training.fit(questions, index, DEPTHS[0], searcher, seed)
+        score = FeatureScorer(model, searcher) if model.weights else None
+        name, first = "features" if base == "question" else f"features_{base}", self._found[base]
+        ordered = reorder(self._test, first, [{}] * len(first), DEPTHS[0], 0.0, score)
+        ranks[name] = rank(self._test, ordered)
+        return score
+
+    def _rank_by_vectors(self, folder: Path, pages_s: list[float]) -> dict[str, list[int]]:
+        """The ranks with a trained embedder; adds the pages a second of that."""
         model = str(folder / "embed" / ENCODER_DIR_NAME)
-        tuned, pages_s = self._collection.embed(model, folder / vectors.DIR_NAME, self._options.on_gpu)
+        tuned, embedded_s = self._collection.embed(model, folder / vectors.DIR_NAME, self._options.on_gpu)
+        pages_s.append(round(embedded_s, 1))
         found = search_vectors(self._test, self._found["question"], tuned)
-        rankings = {**self._found, "tuned_dense": found["dense"], "tuned_hybrid": found["hybrid"]}
-        return {name: rank(self._test, hits) for name, hits in rankings.items()}, pages_s
+        return {f"tuned_{name}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
 
     def _choose_weights(self, reranker: Reranker, questions: Sequence[Question], base: str) -> dict[int, float]:
         """The weight with the best MRR on validation questions for each depth, the least of equal ones."""
@@ -443,18 +479,22 @@ class SetBench:
         scores = self._passages.read(reranker, questions, [take(hits, DEPTHS[-1]) for hits in first])
 
         def compute_mrr(weight: float, depth: int) -> float:
-            return measure(rank(questions, reorder(first, scores, depth, weight)))[:, 3].sum()
+            return measure(rank(questions, reorder(questions, first, scores, depth, weight)))[:, 3].sum()
 
         return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in DEPTHS}
 
-    def _rank_by_reading(self, reranker: Reranker, name: str, base: str, weights: Mapping[int, float]) -> dict[str, list[int]]:
+    def _rank_by_reading(
+        self, reranker: Reranker, name: str, base: str, weights: Mapping[int, float], features: ScoreHits | None
+    ) -> dict[str, list[int]]:
         """The ranks with a cross-encoder that reads what a search finds, after hybrid also the union."""
         first = self._found[base]
         union = join(self._found, UNION) if base == "hybrid" else [Hits()] * len(first)
         wanted = [dict.fromkeys(take(one, DEPTHS[-1]) + take(more, DEPTH)) for one, more in zip(first, union, strict=True)]
         scores = self._passages.read(reranker, self._test, [list(pages) for pages in wanted])
-        ranks = rank_reread(name, self._test, first, scores, weights)
-        return {**ranks, f"{name}@union": rank(self._test, reorder(union, scores, DEPTH))} if base == "hybrid" else ranks
+        ranks = rank_reread(name, self._test, first, scores, weights, features)
+        if base == "hybrid":
+            ranks[f"{name}@union"] = rank(self._test, reorder(self._test, union, scores, DEPTH))
+        return ranks
 
 
 def summarise(ranks: Sequence[int]) -> dict[str, float]:
@@ -506,28 +546,8 @@ def transfer(options: argparse.Namespace, run: Run) -> None:
             write_result(output, {**found, "measures": measures}, folder=options.transfer / "transfer")
 
 
-def add_features(options: argparse.Namespace) -> None:
-    """Add the ranks of `features`, learned from all questions that were drawn, to the outputs of trainings that lack them."""
-    for path in sorted(options.features.glob("*.json")):
-        output = parse_json(path.read_text(encoding="utf-8"))
-        one = output["results"]
-        if "features" in one["ranks"]:
-            continue
-        collection = open_collection(options, one["set"], options.features)
-        drawn = draw_questions(split(collection)[0], 0 if one["train"] == "all" else int(one["train"]), one["seed"])
-        searcher, baseline = collection.searcher, Features(FeatureConfig())
-        model = feature_training.fit(drawn, baseline.open_finder(searcher, []), searcher, one["seed"])
-        found = replace(baseline, model=model).open_searcher(searcher)
-        by_id = {question.id: question for question in collection.questions}
-        test = [by_id[key] for key in one["question_ids"]]
-        one["ranks"]["features"] = rank(test, [found.search(question.question, DEPTH) for question in test])
-        one["measures"]["features"] = summarise(one["ranks"]["features"])
-        artifacts.write_json(path, output)
-        print(path.name, one["measures"]["features"], flush=True)
-
-
-def tabulate(folder: Path) -> None:
-    """Write `results/rankers.json`, and print it."""
+def tabulate(folder: Path, name: str) -> None:
+    """Write the result of this name, and print it."""
     outputs = read_outputs(folder)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in outputs:
@@ -545,14 +565,14 @@ def tabulate(folder: Path) -> None:
         found.append(adjusted)
     for table in (*tables, *moved):
         print(*(table.get(key, "") for key in ("source", "set", "train")), "best untrained:", table["best_untrained"])
-        for name, row in table["rankings"].items():
+        for ranking, row in table["rankings"].items():
             print(
-                f"  {name:22}",
+                f"  {ranking:22}",
                 *(f"{key} {row[key]}" for key in MEASURES),
                 row.get(f"above_{table['best_untrained']}", {}).get("mrr", ""),
             )
     machines = [parse_json(path.read_text(encoding="utf-8"))["machine"] for path in sorted(folder.glob("*.json"))[:1]]
-    write_result("rankers", {"machine": machines[0], "sets": tables, "transfer": moved}, measured_here=False)
+    write_result(name, {"machine": machines[0], "sets": tables, "transfer": moved}, measured_here=False)
 
 
 def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -603,8 +623,9 @@ def main() -> None:
     command = parser.add_mutually_exclusive_group(required=True)
     command.add_argument("--out", type=Path, help="folder to write trainings to; what is there is not made again")
     command.add_argument("--transfer", type=Path, metavar="OUT", help="ask with models that were trained on other sets")
-    command.add_argument("--features", type=Path, metavar="OUT", help="add the baseline `features` to what was trained")
-    command.add_argument("--table", type=Path, metavar="OUT", help="write results/rankers.json")
+    command.add_argument("--table", type=Path, metavar="OUT", help="write what is there as a result")
+    parser.add_argument("--result", default="rankers", help="name of that result")
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=[*PLAN], help="what to train")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
     parser.add_argument(
@@ -622,10 +643,7 @@ def main() -> None:
     options.on_gpu = options.device == "gpu"
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # trainers take all
     if options.table:
-        tabulate(options.table)
-        return
-    if options.features:
-        add_features(options)
+        tabulate(options.table, options.result)
         return
     with open_pool(options.workers) as run:
         if options.transfer:
