@@ -40,7 +40,7 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 427
+FILES = 426
 OPTIONS = 339
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 46_180
