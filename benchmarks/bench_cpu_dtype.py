@@ -27,7 +27,7 @@ from unittest import mock
 from record import write_result
 
 from drag_ray.agent.prompts import Prompts
-from drag_ray.cluster.metrics import NoStageRecorder
+from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.config import build
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.pipeline.run_config import RunConfig
@@ -82,7 +82,7 @@ def generate(config: RunConfig, options: argparse.Namespace) -> dict[str, float]
     return {"tokens": len(repeated) * _REPLY_TOKENS, "cpu_s": time.process_time() - began}
 
 
-class Clock(NoStageRecorder):
+class Clock(StageRecorder):
     """Notes the tokens and the processor's time of each point of a learning curve."""
 
     def __init__(self) -> None:

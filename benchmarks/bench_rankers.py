@@ -45,7 +45,7 @@ from drag_ray import schemas
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines import feature_training
 from drag_ray.baselines.page_features import FeatureScorer
-from drag_ray.cluster.metrics import NoStageRecorder
+from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.corpus.split import split_questions
@@ -326,7 +326,7 @@ def train(
     )
     checkpoint = folder / "checkpoint"
     outcome = encoder_trainer.train(
-        job, tokenize_training_rows(job), lambda _, saved: shutil.copytree(saved, checkpoint), None, NoStageRecorder()
+        job, tokenize_training_rows(job), lambda _, saved: shutil.copytree(saved, checkpoint), None, StageRecorder()
     )
     described = Description(config, outcome["counts"], {}, None, {"relevance_chars": PAGE_CHARS}, outcome["probe"])
     publish_encoder(checkpoint, start, described, folder)

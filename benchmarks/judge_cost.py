@@ -24,7 +24,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.evaluate.judged_results import build_case, judge_answers
 from drag_ray.process.interchange.drag import read_trajectories
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import Judgements
 from drag_ray.types import Question, Trajectory
 

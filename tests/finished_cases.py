@@ -10,7 +10,7 @@ from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.judged_results import judge_answers
 from drag_ray.evaluate.outcome import write_comparison, write_rollouts
 from drag_ray.evaluate.results import compute_results
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity

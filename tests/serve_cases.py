@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
-from drag_ray.agent.spans import RunFn, run_untraced
-from drag_ray.cluster.metrics import REQUEST_COUNTS
+from drag_ray.agent.spans import RolloutTracer
+from drag_ray.cluster.metrics import REQUEST_COUNTS, RequestRecorder
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
@@ -25,7 +25,7 @@ from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.ingress.guard import Guard, Rules
 from drag_ray.serve.ingress.key import hash_key
 from drag_ray.serve.ingress.limits import Limits
-from drag_ray.serve.routes import add_search_routes
+from drag_ray.serve.openai_app import add_search_routes
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.search.search_service import SearchService
@@ -36,7 +36,7 @@ TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, m
 LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60))
 
 
-class Served:
+class Served(RequestRecorder):
     """An endpoint whose engine replies with `script`; it notes with which adapter a request was drawn, and what is recorded."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Served:
         tuned_dir: Path,
         script: Callable[[Request], str],
         retrieval: Retrieval | None = None,
-        run: RunFn = run_untraced,
+        tracer: RolloutTracer | None = None,
         images: EndpointImages | None = None,
         own: AgentRecord = OWN,
         limits: Limits = LIMITS,
@@ -64,7 +64,7 @@ class Served:
         self.service = None
         if searcher:
             found_by = retrieval or Retrieval(searcher)
-            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, run, images)
+            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, tracer, images)
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:

@@ -1,9 +1,9 @@
 """Options of the search agent. Collection, training, serving and evaluation share them: one prompt, one action format."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from drag_ray.agent import tasks
 from drag_ray.agent.keywords import WordsName
@@ -173,6 +173,14 @@ class AgentConfig(BaseConfig):
             raise ValueError("forced_calls leaves no room for thoughts; set thinking to false")
         return self
 
+    @model_serializer(mode="wrap")
+    def _leave_out_unused(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The options as a run's identity and its records have them: those of tools that the agent lacks count as unset."""
+        of_tools = (name for name in ToolOptions.__dataclass_fields__ if name not in self.tools)
+        unset = {name: AgentConfig.model_fields[name].default for name in of_tools}
+        servers = tuple(server for server in self.mcp_servers if server.name in self.tools)
+        return serialize(self.model_copy(update={**unset, "mcp_servers": servers}))
+
     def load_tools(self) -> Toolset:
         """The tools, in this process.
 
@@ -188,10 +196,10 @@ class AgentConfig(BaseConfig):
         Raises:
             ConfigError: one cannot be imported, or declares no tool; or the model is not there.
         """
-        model = Path(self.super_resolution.model)
-        if self.super_resolution.model and not model.is_file():
-            raise ConfigError(f"agent.super_resolution.model {self.super_resolution.model!r}: no such file.")
-        return [*map(find_source, self.tool_modules), *([model] if self.super_resolution.model else [])]
+        model = self.super_resolution.model if "super_resolution" in self.tools else ""
+        if model and not Path(model).is_file():
+            raise ConfigError(f"agent.super_resolution.model {model!r}: no such file.")
+        return [*map(find_source, self.tool_modules), *([Path(model)] if model else [])]
 
     @property
     def called_tools(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_im
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
-from drag_ray.agent.turn_record import record_question_search, record_turn, share_tokens
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
@@ -35,7 +34,20 @@ from drag_ray.tools.function import Function
 from drag_ray.tools.images.rollout_images import ImageSource, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
-from drag_ray.types import ActionKind, Answer, Evidence, Page, Provenance, StopReason, Trajectory, Turn
+from drag_ray.types import (
+    ActionKind,
+    Answer,
+    Evidence,
+    Page,
+    Provenance,
+    QuestionSearch,
+    Ranking,
+    Reply,
+    StopReason,
+    ToolCall,
+    Trajectory,
+    Turn,
+)
 
 HINT_CHARS = 1200
 """characters of the page that are shown"""
@@ -244,8 +256,7 @@ class Rollouts:
             observation = episode.follow_call(self._show(called, images))
         elif action.kind is ActionKind.INVALID:
             observation = episode.remind(action.problem)
-        asked = (step, prompt.num_messages, prompt.hidden)
-        return record_turn(*asked, action, generation, found, called, generate_s), observation
+        return _record_turn(step, prompt, action, generation, found, called, generate_s), observation
 
     async def _call(self, action: Action, images: RolloutImages) -> CallOutcome:
         assert self._pages, "tools need pages"
@@ -325,3 +336,58 @@ def read_action(
 def _count_last_errors(turns: Sequence[Turn]) -> int:
     """The calls of tools that have failed since one did not, or none was called."""
     return sum(1 for _ in takewhile(lambda turn: turn.call.error, reversed(turns)))
+
+
+def _record_turn(
+    step: int, prompt: _Prompt, action: Action, reply: Generation, found: SearchResult, called: CallOutcome, generate_s: float
+) -> Turn:
+    """The turn of a reply to a prompt."""
+    return Turn(
+        step=step,
+        num_prompt_messages=prompt.num_messages,
+        reasoning=action.reasoning,
+        action=action.kind,
+        query=action.query,
+        raw_text=reply.text,
+        error=found.error,
+        reply=Reply(
+            prompt_token_ids=reply.prompt_token_ids,
+            completion_token_ids=reply.completion_token_ids,
+            completion_logprobs=reply.completion_logprobs,
+            prompt_digest=reply.prompt_digest,
+            num_prompt_tokens=reply.usage.num_prompt_tokens,
+            num_completion_tokens=reply.usage.num_completion_tokens,
+            finish_reason=reply.finish_reason,
+            generate_s=generate_s,
+            hidden_images=prompt.hidden.images,
+            hidden_messages=prompt.hidden.messages,
+        ),
+        ranking=found.ranking,
+        answer=Answer(action.answer, action.citations),
+        call=ToolCall(action.tool, action.arguments, called.error, called.seconds),
+    )
+
+
+def record_question_search(config: AgentConfig, ranking: Ranking) -> QuestionSearch:
+    """The search of the question by an agent of this configuration, which found this."""
+    if not config.expands:
+        return QuestionSearch(hits=ranking.hits, rank=ranking.evidence_rank)
+    return QuestionSearch("expand", config.question_weight, config.question_words, ranking.hits, ranking.evidence_rank)
+
+
+def share_tokens(turn: Turn, before: Turn) -> Turn:
+    """The same turn, with the token ids that its prompt begins with in common with the turn before as the very same objects.
+
+    A prompt repeats what was said before it. Each of its numbers is made anew, so that the prompts of a long rollout would take
+    many times the memory of all that was said in it.
+    """
+    known = before.reply.prompt_token_ids + before.reply.completion_token_ids
+    num_shared = _count_shared(known, turn.reply.prompt_token_ids)
+    shared = known[:num_shared] + turn.reply.prompt_token_ids[num_shared:]
+    return replace(turn, reply=replace(turn.reply, prompt_token_ids=shared))
+
+
+def _count_shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    if second[: len(first)] == first:
+        return len(first)
+    return next((place for place, (one, other) in enumerate(zip(first, second, strict=False)) if one != other), len(second))

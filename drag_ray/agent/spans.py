@@ -8,8 +8,8 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/
 import json
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from drag_ray.agent.rollout import NoteTurn, Rollouts
 from drag_ray.agent.scores import list_ranked_turns
@@ -28,53 +28,30 @@ _NS = 1_000_000_000
 _ERROR_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 
-class RunFn(Protocol):
-    """Runs a rollout, as `Rollouts.run` does."""
-
-    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
-        """Run it. Raises what `Rollouts.run` does."""
-        ...
-
-
-async def run_untraced(rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
-    """Run a rollout of which nothing is told."""
-    return await rollouts.run(task, note_turn)
-
-
-async def _deliver_nothing() -> None: ...
-
-
-def open_tracer(
-    config: TelemetryConfig, provider: str, attributes: Mapping[str, str]
-) -> tuple[RunFn, Callable[[], Coroutine[Any, Any, None]]]:
-    """The tracer of rollouts that the options ask for, and the delivery of its spans (see `Telemetry.deliver`).
+class RolloutTracer:
+    """Runs rollouts and, where the options name a collector, sends a span for each, with children for its replies and searches,
+    once it is over.
 
     Args:
-        provider: as of `RolloutTracer`.
+        config: where spans go, and whether texts are among them.
+        provider: who runs the model: `vllm`, or `openai` for what stands behind an endpoint.
         attributes: as of `Telemetry`.
     """
-    if not config.endpoint:
-        return run_untraced, _deliver_nothing
-    telemetry = Telemetry(config, attributes)
-    return RolloutTracer(telemetry, provider, with_content=config.content), telemetry.deliver
 
-
-class RolloutTracer:
-    """Runs rollouts and sends a span for each, with children for its replies and searches, once it is over.
-
-    Args:
-        telemetry: takes them.
-        provider: who runs the model: `vllm`, or `openai` for what stands behind an endpoint.
-        with_content: send texts, too.
-    """
-
-    def __init__(self, telemetry: Telemetry, provider: str, *, with_content: bool) -> None:
-        self._tracer = telemetry.tracer
+    def __init__(self, config: TelemetryConfig, provider: str, attributes: Mapping[str, str]) -> None:
+        self._telemetry = Telemetry(config, attributes) if config.endpoint else None
         self._provider = provider
-        self._with_content = with_content
+        self._with_content = config.content
 
-    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
+    async def deliver(self) -> None:
+        """Send what waits (see `Telemetry.deliver`)."""
+        if self._telemetry:
+            await self._telemetry.deliver()
+
+    async def run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         """Run a rollout. Raises what `Rollouts.run` does, whose span is then an error."""
+        if self._telemetry is None:
+            return await rollouts.run(task, note_turn)
         ends: list[int] = []
         turns: list[Turn] = []
 
@@ -93,10 +70,11 @@ class RolloutTracer:
             error = type(problem).__name__
             raise
         finally:
-            self._send(rollouts, task, trajectory, turns, ends, started, error)
+            self._send(self._telemetry.tracer, rollouts, task, trajectory, turns, ends, started, error)
 
     def _send(
         self,
+        tracer: Any,
         rollouts: Rollouts,
         task: RolloutTask,
         trajectory: Trajectory | None,
@@ -107,7 +85,7 @@ class RolloutTracer:
     ) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
-        root = self._tracer.start_span(f"invoke_agent {AGENT_NAME}", kind=SpanKind.INTERNAL, start_time=started)
+        root = tracer.start_span(f"invoke_agent {AGENT_NAME}", kind=SpanKind.INTERNAL, start_time=started)
         root.set_attributes(self._describe_rollout(task, trajectory, turns))
         _mark_error(root, error)
         context = set_span_in_context(root)
@@ -118,21 +96,19 @@ class RolloutTracer:
             acted_s = {ActionKind.SEARCH: turn.ranking.search_s, ActionKind.TOOL: turn.call.duration_s}.get(turn.action, 0.0)
             acted_from = ended - int(acted_s * _NS)
             asked_from = max(started, acted_from - int(turn.reply.generate_s * _NS))
-            chat = self._tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
+            chat = tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
             chat.set_attributes(self._describe_reply(task, model, turn, messages))
             if is_order:
                 chat.set_attribute("drag_ray.action", "order")
             chat.end(acted_from)
             if turn.action is ActionKind.SEARCH and not is_order:
                 index = trajectory.provenance.index_fingerprint if trajectory else ""
-                search = self._tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=acted_from)
+                search = tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=acted_from)
                 search.set_attributes(self._describe_search(index, turn))
                 _mark_error(search, turn.error)
                 search.end(ended)
             elif turn.action is ActionKind.TOOL:
-                call = self._tracer.start_span(
-                    f"execute_tool {turn.call.tool}", context, SpanKind.INTERNAL, start_time=acted_from
-                )
+                call = tracer.start_span(f"execute_tool {turn.call.tool}", context, SpanKind.INTERNAL, start_time=acted_from)
                 call.set_attributes(self._describe_call(turn))
                 _mark_error(call, turn.call.error)
                 call.end(ended)

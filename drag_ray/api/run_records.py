@@ -6,7 +6,7 @@ from drag_ray.api.run_folder import RunFolder
 from drag_ray.extras import explain_missing
 
 if TYPE_CHECKING:
-    from drag_ray.engine.models.masks import Mask
+    from drag_ray.engine.models.tokens import Mask
     from drag_ray.format.inspection import Inspection
     from drag_ray.pipeline.cost import StageCost
     from drag_ray.transcripts.listing import Outcome, SortKey

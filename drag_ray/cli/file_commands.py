@@ -77,7 +77,7 @@ def _wants_color() -> bool:
 
 
 def _inspect(argv: Sequence[str]) -> None:
-    from drag_ray.engine.models.masks import Mask
+    from drag_ray.engine.models.tokens import Mask
 
     parser = argparse.ArgumentParser(prog="drag-ray inspect", description=FILE_COMMANDS["inspect"])
     parser.add_argument("file", type=Path, help="a train.jsonl or train.parquet of the format stage")

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from drag_ray.cluster.connection import is_connected
 from drag_ray.storage.artifacts import IDENTITY_NAME, read_address
@@ -79,24 +79,14 @@ class GaugeRefresher:
 _set_gauge = GaugeRefresher().set
 
 
-class Recorder(Protocol):
-    """Takes the counts and the load of a worker."""
+class Recorder:
+    """Takes the counts and the load of a worker, and forgets them."""
 
     def add_chunk(self, counts: Mapping[str, int], durations_s: Sequence[float]) -> None:
         """Add what the rollouts of a chunk came to, by the names of the counts, and the seconds that each of them took."""
-        ...
 
     def set_load(self, num_running: int, num_waiting: int) -> None:
         """Note how many rollouts the engine works on, and how many wait for a slot."""
-        ...
-
-
-class NoRecorder:
-    """Forgets everything."""
-
-    def add_chunk(self, counts: Mapping[str, int], durations_s: Sequence[float]) -> None: ...
-
-    def set_load(self, num_running: int, num_waiting: int) -> None: ...
 
 
 def name_tags(rollouts_dir: Path) -> dict[str, str]:
@@ -113,7 +103,7 @@ def name_tags(rollouts_dir: Path) -> dict[str, str]:
     return {"run": rollouts_dir.parent.name, "stage": rollouts_dir.name}
 
 
-class RayRecorder:
+class RayRecorder(Recorder):
     """Records what a worker does as metrics of its process.
 
     Args:
@@ -145,38 +135,25 @@ class RayRecorder:
         _set_gauge(self._waiting, num_waiting)
 
 
-class StageRecorder(Protocol):
-    """Takes how far a stage is."""
+class StageRecorder:
+    """Takes how far a stage is, and forgets it."""
 
     def set_running(self, is_running: bool) -> None:
         """Note that the stage begins, or has ended."""
-        ...
 
     def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
         """Note how many of its items (`pages`, `parts`, `steps`) are done, and how many there are."""
-        ...
 
     def set_point(self, point: Mapping[str, float]) -> None:
         """Note the last point of a training's curve; what has no gauge is passed over."""
-        ...
-
-
-class NoStageRecorder:
-    """Forgets everything."""
-
-    def set_running(self, is_running: bool) -> None: ...
-
-    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None: ...
-
-    def set_point(self, point: Mapping[str, float]) -> None: ...
 
 
 def open_stage_recorder(stage_dir: Path) -> StageRecorder:
     """Takes how far the stage of a folder is; forgets it where this process is connected to no Ray."""
-    return RayStageRecorder(name_tags(stage_dir)) if is_connected() else NoStageRecorder()
+    return RayStageRecorder(name_tags(stage_dir)) if is_connected() else StageRecorder()
 
 
-class RayStageRecorder:
+class RayStageRecorder(StageRecorder):
     """Records how far a stage is as metrics of its process.
 
     Args:
@@ -212,21 +189,14 @@ class RayStageRecorder:
                 _set_gauge(gauge, value)
 
 
-class RequestRecorder(Protocol):
-    """Takes what the requests to a search service came to."""
+class RequestRecorder:
+    """Takes what the requests to a search service came to, and forgets it."""
 
     def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
         """Add a request: to what (`search`, `ask`, `read_page`), its HTTP status, its seconds, and its `REQUEST_COUNTS`."""
-        ...
 
 
-class NoRequestRecorder:
-    """Forgets everything."""
-
-    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None: ...
-
-
-class RayRequestRecorder:
+class RayRequestRecorder(RequestRecorder):
     """Records what an endpoint's requests came to as metrics of its replica's process."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from drag_ray.search.index import read_fingerprint
 from drag_ray.search.vectors import DIR_NAME, MODEL_DIR_NAME, read_vectors_record
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
-from drag_ray.storage.new_folder import replaced_folder
+from drag_ray.storage.artifacts import replaced_folder
 
 _logger = logging.getLogger(__name__)
 

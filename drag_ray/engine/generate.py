@@ -1,5 +1,6 @@
 """The engine protocol of the agent: a coroutine from a conversation to a reply."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -88,6 +89,22 @@ class Generation:
     def usage(self) -> Usage:
         """Tokens read and written: as the engine reports them, otherwise the number of the ids."""
         return self.reported_usage or Usage(len(self.prompt_token_ids), len(self.completion_token_ids))
+
+
+def compute_prompt_digest(token_ids: Sequence[int], images: Sequence[str]) -> str:
+    """A hash of all tokens of a prompt and of the images in it, the same on every machine, by which training checks that it shows
+    a model the tokens that the engine showed it.
+
+    Args:
+        token_ids: those that fill the places of images among them, which are as many as the model's processor cuts an image into.
+        images: their keys, which are hashes of what they show.
+    """
+    import numpy as np
+
+    digest = hashlib.sha256(np.asarray(token_ids, dtype="<i4").tobytes())
+    for key in images:
+        digest.update(key.encode())
+    return digest.hexdigest()[:32]
 
 
 class GenerateFn(Protocol):

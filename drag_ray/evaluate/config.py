@@ -17,8 +17,7 @@ from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
-from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig, RolloutConfig
 
 TEST: Literal["test"] = "test"
 VALIDATION: Literal["validation"] = "validation"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drag_ray.agent.judge import AnswerCase
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import (
     JUDGE_DIR_NAME,
     Judgements,

@@ -21,7 +21,7 @@ from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.pass_at_k import PassRate, compute_pass_rates
 from drag_ray.evaluate.statistics.rows import Row, build_rows
 from drag_ray.rollout import journal
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.schemas import to_trajectory
 from drag_ray.transcripts.thumbnails import open_thumbnails

@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from drag_ray.engine.conversation import Conversation, Row
-from drag_ray.engine.models.masks import Mask
-from drag_ray.engine.models.prompt_digest import compute_prompt_digest
-from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_prompt, tokenize_step
+from drag_ray.engine.generate import compute_prompt_digest
+from drag_ray.engine.models.tokens import (
+    IGNORED_LABEL,
+    LabelledTokens,
+    Mask,
+    tokenize_conversation,
+    tokenize_prompt,
+    tokenize_step,
+)
 from drag_ray.errors import DataError, TrainError
 from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.search import ANSWER

@@ -15,7 +15,7 @@ from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
-from drag_ray.cluster.metrics import NoStageRecorder, StageRecorder
+from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.models.dtype import choose_dtype
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
@@ -65,7 +65,7 @@ def train(
         if job.start_dir:
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(ReportCallback(report, rows.counts, recorder or NoStageRecorder()))
+        trainer.add_callback(ReportCallback(report, rows.counts, recorder or StageRecorder()))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         check_effect(trainer, method, rows.train.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)

@@ -11,9 +11,8 @@ from drag_ray.corpus.records import read_records
 from drag_ray.corpus.text import to_printable
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.generate import join_text
-from drag_ray.engine.models.masks import Mask
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation
+from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, Mask, tokenize_conversation
 from drag_ray.errors import DataError
 from drag_ray.messages import to_displayable
 from drag_ray.storage.artifacts import compute_fingerprint, write_text

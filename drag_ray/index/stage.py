@@ -26,10 +26,10 @@ from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.readers import document_parts
+from drag_ray.corpus.readers.document_parts import ReadingCosts
 from drag_ray.corpus.readers.document_process import DocumentProcess, open_process
 from drag_ray.corpus.readers.documents import list_documents
 from drag_ray.corpus.readers.page_reader import PageReader
-from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.examples.commands import build_commands
@@ -41,8 +41,7 @@ from drag_ray.search.index import build_index
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
-from drag_ray.storage.object_store import is_uri
-from drag_ray.storage.stored_files import fetch_files
+from drag_ray.storage.object_store import fetch_files, is_uri
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.process import FILTERS, REWARDS
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 
 if TYPE_CHECKING:
     FilterName = str

@@ -27,7 +27,7 @@ from drag_ray.format.split import VALIDATION, read_side
 from drag_ray.prompt.config import PromptConfig, PromptSections, count_collected
 from drag_ray.prompt.optimisation import JournaledEngine, Outcome, build_outcome, optimise
 from drag_ray.prompt.outcome import CANDIDATES_NAME, JOURNAL_NAME, write_prompt
-from drag_ray.rollout import engine_logs
+from drag_ray.rollout.folder import list_changed_logs, log_to_file, read_log_changes
 from drag_ray.rollout.options import WorkerOptions, build_options, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import find_reason, prepare_engines
@@ -114,7 +114,7 @@ class _Engines:
             sections.agent, engine, sections.rollout, inputs["index"], folder.path, inputs.find("embed")
         )
         self._sections, self._actors = sections, list[Any]()
-        self._earlier_logs = engine_logs.read_changes(folder.path)
+        self._earlier_logs = read_log_changes(folder.path)
 
     def close(self) -> None:
         with suppress(RayError):  # an actor that is gone needs no end
@@ -147,7 +147,7 @@ class _Engines:
             return ray.get(answers)
         except RayError as error:
             run_dir = self._options.run_dir
-            raise find_reason(error, run_dir, engine_logs.list_changed(run_dir, self._earlier_logs)) from error
+            raise find_reason(error, run_dir, list_changed_logs(run_dir, self._earlier_logs)) from error
 
 
 class PromptWorker:
@@ -159,7 +159,7 @@ class PromptWorker:
     async def start(self) -> None:
         """Start the engine; not while an actor is made, since Ray would wrap what goes wrong into a long report."""
         options = self._options
-        engine_logs.log_to_file(options.run_dir)
+        log_to_file(options.run_dir)
         self._generate = start_engine(options)
         self._searcher = Searcher(locate_index(options))
         index = open_page_index(self._searcher, options.agent.retrieval, options.vectors_dir, options.agent.dense_weight)

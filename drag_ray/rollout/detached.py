@@ -15,7 +15,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
-from drag_ray.rollout.keep import Keep, keep_here
+from drag_ray.rollout.journal import Keep, keep_here
 from drag_ray.rollout.options import BuildEngine, WorkerOptions
 from drag_ray.stage_runs.store import StageStore, StoredStage
 from drag_ray.storage import artifacts, checksums

@@ -26,8 +26,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError
-from drag_ray.rollout import engine_logs
-from drag_ray.rollout.folder import LOGS_DIR_NAME
+from drag_ray.rollout.folder import LOGS_DIR_NAME, log_to_file
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters, list_stores
 from drag_ray.rollout.pool import Pool, share_engines
 
@@ -73,7 +72,7 @@ class EngineActor:
             ConfigError: see `VllmEngine`.
             EngineDiedError: it does not start.
         """
-        engine_logs.log_to_file(run_dir)
+        log_to_file(run_dir)
         if self._engine is None:
             self._engine = self._spec.start(self._stores)
         return self._engine

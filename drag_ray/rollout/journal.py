@@ -5,18 +5,20 @@ leaves half a file. The ids in `trajectories/` are the only truth about what has
 """
 
 import io
+import re
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
-from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.image_store import ImageStore, is_key
+from drag_ray.errors import DataError
 from drag_ray.rollout.folder import (
     BEGUN_DIR_NAME,
     CORRUPT_DIR_NAME,
@@ -26,11 +28,27 @@ from drag_ray.rollout.folder import (
     RUNNING_DIR_NAME,
     TRAJECTORIES_DIR_NAME,
 )
-from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.plan import find_bar, pick_wins
 from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import create_mark, list_folder, reading, writing
 from drag_ray.types import Trajectory
+
+_Args = TypeVarTuple("_Args")
+_Result = TypeVar("_Result")
+
+
+class Keep(Protocol):
+    """Calls a function where the folder of the run is."""
+
+    def __call__(self, function: Callable[[*_Args], _Result], *args: *_Args) -> _Result:
+        """Call the function there and give what it returns, or raises."""
+        ...
+
+
+def keep_here(function: Callable[[*_Args], _Result], *args: *_Args) -> _Result:
+    """A `Keep` of a node that sees the folder."""
+    return function(*args)
+
 
 _SUFFIX = ".parquet"
 _ENGINE_DIGITS = 8
@@ -290,3 +308,64 @@ class Journal:
                 self._keep(_write, self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self.engine)
                 rows.clear()
         self._flushed_at = time.monotonic()
+
+
+_SHOWN = re.compile(r'(?<!\\)"image": ?"([^"\\]{1,80})"')
+"""An image part in a conversation that is JSON; within a text every quotation mark has a backslash before it."""
+
+
+def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path], *, shows_degraded: bool = False) -> int:
+    """Set damaged images aside, and take out of the journal the rollouts that were shown an image which no store has.
+
+    Only rollouts that have called a tool are looked at, or all where pictures of the index were made worse, and of their images
+    those that lie in no store of the index: what is missing there the index stage makes again.
+
+    Args:
+        image_dirs: the stores of the index.
+        shows_degraded: whether rollouts were shown such pictures.
+
+    Returns:
+        How many rollouts will run again.
+
+    Raises:
+        ArtifactError: a file cannot be read, moved or written.
+    """
+    is_there: dict[str, bool] = {}
+    num_dropped = 0
+    for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
+        shown = _read_shown(path, of_all=shows_degraded)
+        for key in {key for keys in shown.values() for key in keys} - is_there.keys():
+            is_of_index = is_key(key) and any((root / key).is_file() for root in image_dirs)
+            is_there[key] = _is_image_whole(run_dir, key) or is_of_index
+        lost = [rollout_id for rollout_id, keys in shown.items() if not all(is_there[key] for key in keys)]
+        if lost:
+            drop(path, lost)
+            num_dropped += len(lost)
+    return num_dropped
+
+
+def _read_shown(path: Path, *, of_all: bool) -> Mapping[str, frozenset[str]]:
+    """The keys of the images that each rollout was shown which called a tool, or each one, by its id."""
+    with reading(path):
+        file = pq.ParquetFile(path)
+        tools = schemas.read_columns(file, (), ("tool",))["turns"].to_pylist()
+        has_called = [of_all or any(turn["tool"] for turn in turns) for turns in tools]
+        if not any(has_called):
+            return {}
+        rows = file.read(columns=["id", "messages"]).filter(pa.array(has_called))
+    return {row["id"]: frozenset(_SHOWN.findall(row["messages"])) for row in rows.to_pylist()}
+
+
+def _is_image_whole(run_dir: Path, key: str) -> bool:
+    """True if the rollouts' own store has an image as it was written. One that is damaged is moved away, or it would stay so."""
+    store = ImageStore(run_dir / IMAGES_DIR_NAME)
+    try:
+        store.read(key)
+    except DataError:
+        damaged = store.root / key
+        with writing(damaged):
+            if is_key(key) and damaged.exists():
+                (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
+                damaged.rename(run_dir / CORRUPT_DIR_NAME / damaged.name)
+        return False
+    return True

@@ -27,7 +27,7 @@ from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.storage.appended_lines import append_line, read_lines
 from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, compute_file_fingerprint, compute_fingerprint
 from drag_ray.storage.file_access import writing

@@ -23,7 +23,7 @@ from drag_ray.engine.endpoints.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.messages import show_messages
-from drag_ray.rollout import engine_logs, journal
+from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_files
 from drag_ray.rollout.detached import resolve_worker_paths
@@ -36,9 +36,18 @@ from drag_ray.rollout.failures import (
     read_failures,
     write_problems,
 )
-from drag_ray.rollout.folder import ATTEMPT_NAME, CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
-from drag_ray.rollout.keep import Keep
-from drag_ray.rollout.lost_images import drop_rollouts_without_images
+from drag_ray.rollout.folder import (
+    ATTEMPT_NAME,
+    CORRUPT_DIR_NAME,
+    LOGS_DIR_NAME,
+    PROBLEMS_NAME,
+    TRAJECTORIES_DIR_NAME,
+    find_last_error,
+    list_changed_logs,
+    log_to_file,
+    read_log_changes,
+)
+from drag_ray.rollout.journal import Keep, drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import (
     Chunk,
@@ -174,7 +183,7 @@ def _stream(
     tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: RolloutConfig
 ) -> Iterator[dict[str, Any]]:
     """Chunk summaries as they come."""
-    earlier = engine_logs.read_changes(options.run_dir)
+    earlier = read_log_changes(options.run_dir)
     chunks = list(cut_chunks(tasks, settings.chunk_size, ended))
     num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     chunk_rollouts = max(1, round(num_beginning / len(chunks)))
@@ -183,7 +192,7 @@ def _stream(
             yield from _roll_out(chunks, chunk_rollouts, hosting, settings).iter_rows()
         return
     except RayError as error:
-        reason = find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
+        reason = find_reason(error, options.run_dir, list_changed_logs(options.run_dir, earlier))
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
     gc.collect()
     raise reason
@@ -235,7 +244,7 @@ def find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRay
     last_words = str(reason or error).partition(_RAY_ADVICE)[0].strip()
     if reason and not isinstance(reason, EngineDiedError):
         return type(reason)(last_words)
-    last_words, last_error = last_words.splitlines()[-1], engine_logs.find_last_error(logs)
+    last_words, last_error = last_words.splitlines()[-1], find_last_error(logs)
     if last_error and last_error not in last_words:
         last_words = f"{last_words}; the last error in their log: {last_error}"
     return EngineDiedError(
@@ -279,7 +288,7 @@ class _WorkerActor:
         self._refusal: DragRayError | None = None
         try:
             options, keep = resolve_worker_paths(options, attempt, _keep_by(keeper))
-            engine_logs.log_to_file(options.local_dir or options.run_dir)
+            log_to_file(options.local_dir or options.run_dir)
             show_messages()
             self._worker = RolloutWorker(options, RayRecorder(name_tags(options.run_dir), COUNTS | WORKER_COUNTS), keep)
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report

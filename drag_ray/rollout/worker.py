@@ -15,17 +15,16 @@ import pyarrow as pa
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.retrieval import open_page_index
 from drag_ray.agent.rollout import Rollouts
-from drag_ray.agent.spans import open_tracer
+from drag_ray.agent.spans import RolloutTracer
 from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
-from drag_ray.cluster.metrics import NoRecorder, Recorder, name_tags
+from drag_ray.cluster.metrics import Recorder, name_tags
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.messages import about
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
-from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
-from drag_ray.rollout.keep import Keep, keep_here
+from drag_ray.rollout.journal import Journal, Keep, begin_chunk, begin_rollout, end_rollout, keep_here, read_finished
 from drag_ray.rollout.options import WorkerOptions, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
 from drag_ray.search.config import SYNTAX_HELP
@@ -120,14 +119,14 @@ class RolloutWorker:
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._subject = name_tags(options.run_dir)
         tags = {f"drag_ray.{name}": value for name, value in self._subject.items()}
-        self._run_rollout, self._deliver_spans = open_tracer(options.telemetry, options.engine.backend, tags)
+        self._tracer = RolloutTracer(options.telemetry, options.engine.backend, tags)
         self._journal = Journal(options.run_dir, options.flush_s, keep)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
         self._quarantine = Quarantine(options.concurrent_rollouts)
         self._end: EngineDiedError | BudgetError | None = None
         self._failures = keep(read_failures, options.run_dir)
-        self._recorder = recorder or NoRecorder()
+        self._recorder = recorder or Recorder()
         self._num_pending = self._num_running = 0
 
     async def __call__(self, chunk: Chunk) -> pa.Table:
@@ -149,7 +148,7 @@ class RolloutWorker:
             raise
         if self._num_pending == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
-            await self._deliver_spans()
+            await self._tracer.deliver()
         run = [trajectory for group in groups for trajectory in group]
         return await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
@@ -222,7 +221,7 @@ class RolloutWorker:
                 await asyncio.to_thread(self._keep, begin_rollout, self._options.run_dir, task.id)
                 with about(**self._subject, question=task.question.id):
                     asked = await asyncio.to_thread(self._degraded.replace_asked, task) if self._degraded else task
-                    trajectory = await self._run_rollout(self._choose_rollouts(task), asked)
+                    trajectory = await self._tracer.run(self._choose_rollouts(task), asked)
                     if trajectory.error:
                         _logger.warning("the rollout %s failed: %s", trajectory.id, trajectory.error)
             except (EngineDiedError, BudgetError) as error:

@@ -24,8 +24,8 @@ from drag_ray.search.config import AnalyzerName, SearchConfig, Syntax
 from drag_ray.search.page_table import compute_order, map_texts, write_pages
 from drag_ray.search.shards import build_tantivy
 from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.artifacts import replaced_folder
 from drag_ray.storage.json_text import parse_json
-from drag_ray.storage.new_folder import replaced_folder
 
 INDEX_NAME = "index.json"
 PAGES_NAME = "pages.arrow"

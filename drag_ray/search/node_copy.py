@@ -6,8 +6,8 @@ from pathlib import Path
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.index import REBUILD, check_files
 from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.artifacts import new_folder
 from drag_ray.storage.file_access import writing
-from drag_ray.storage.new_folder import new_folder
 
 
 def copy_to_node(index_dir: Path, node_dir: Path) -> Path:

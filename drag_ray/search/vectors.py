@@ -23,9 +23,9 @@ from drag_ray.errors import SearchIndexError
 from drag_ray.search.index import REBUILD, check_files, write_checksums
 from drag_ray.search.ranker import Ranking
 from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import replaced_folder
 from drag_ray.storage.file_access import reading
 from drag_ray.storage.json_text import parse_json
-from drag_ray.storage.new_folder import replaced_folder
 
 DIR_NAME = "vectors"
 IMAGES_DIR_NAME = "image_vectors"

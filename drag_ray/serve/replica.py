@@ -13,8 +13,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, DeploymentActorConfig
 from ray.serve.schema import LoggingConfig
 
-from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
-from drag_ray.serve.adapters.engine_adapters import AdapterTable, EngineAdapters, build_table
+from drag_ray.serve.adapters.engine_adapters import AdapterRegistry, AdapterTable, EngineAdapters, build_table
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE
 from drag_ray.serve.openai_app import build_openai_app

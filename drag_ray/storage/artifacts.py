@@ -11,8 +11,11 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray.errors import ArtifactError, DamageError
+from drag_ray.errors import ArtifactError, DamageError, DataError
 from drag_ray.storage import checksums
 from drag_ray.storage.checksums import Checksum
-from drag_ray.storage.file_access import reading, writing
+from drag_ray.storage.file_access import list_folder, make_private, reading, writing
 from drag_ray.storage.json_text import parse_json
 
 MANIFEST_NAME = "manifest.json"
@@ -288,3 +291,58 @@ def require_manifest(stage_dir: Path, command: str = "") -> Manifest:
         command = command or read_command(stage_dir)
         raise ArtifactError(f"{stage_dir}: no {MANIFEST_NAME}, so this stage has not finished. Run: {command}")
     return manifest
+
+
+@contextmanager
+def new_folder(folder: Path, remedy: str) -> Generator[Path]:
+    """A scratch folder to write into; on success it is brought to the disk and becomes `folder`, on failure it is removed.
+
+    It is its owner's alone (see `file_access.make_private`).
+
+    Args:
+        folder: what is not there yet, or empty.
+        remedy: follows "is there already" where it is not.
+
+    Raises:
+        DataError: something is there.
+        ArtifactError: the disk refuses.
+    """
+    if folder.exists() and (not folder.is_dir() or list_folder(folder)):
+        raise DataError(f"{folder}: is there already{remedy}")
+    with writing(folder):
+        make_private(folder.parent)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=_SCRATCH_SUFFIX))
+        try:
+            yield scratch
+            sync_files(scratch, checksums.list_files(scratch))
+            scratch.chmod(0o700)  # `shutil.copytree` gives it the mode of what it copies
+            scratch.replace(folder)
+            sync(folder.parent)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Generator[Path]:
+    """A scratch folder to write into; on success it takes the place of `folder`, on failure it is removed.
+
+    Writers of one folder take turns, and what one that was killed has left is removed.
+
+    Raises:
+        ArtifactError: the disk refuses.
+    """
+    from filelock import FileLock
+
+    scratch = folder.with_name(f".{folder.name}{_SCRATCH_SUFFIX}")
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".lock-{folder.name}")):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+            try:
+                yield scratch
+                shutil.rmtree(folder, ignore_errors=True)
+                scratch.rename(folder)
+                sync(folder.parent)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)

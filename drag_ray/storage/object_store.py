@@ -5,8 +5,11 @@ tools); a URI with a secret in it is refused.
 """
 
 import contextlib
+import logging
+import os
 from collections.abc import Generator, Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,9 +17,9 @@ from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from drag_ray.config import SECRET_ERROR, BaseConfig
-from drag_ray.errors import ConfigError, StorageError
+from drag_ray.errors import ConfigError, DataError, StorageError
 from drag_ray.storage.artifacts import whole_or_absent
-from drag_ray.storage.file_access import make_private
+from drag_ray.storage.file_access import HIDDEN, make_private, writing
 
 _SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
 _OPTIONS = ("region", "endpoint_override", "scheme", "retry_limit_seconds", "enable_tls", "replication")
@@ -180,3 +183,55 @@ class ObjectStore:
             raise StorageError(
                 f"{place}: cannot be reached or is refused ({reason}). What was moved is kept: try again."
             ) from error
+
+
+_logger = logging.getLogger(__name__)
+
+_CONNECTIONS = 16
+
+
+def fetch_files(uri: str, folder: Path) -> Path:
+    """Copy all objects at a place, or the one that the URI names, but for hidden ones. What is there as it lies there is kept.
+
+    Args:
+        uri: see `check_uri`.
+        folder: which workers see as well.
+
+    Returns:
+        The folder, or the one file in it.
+
+    Raises:
+        DataError: nothing lies there.
+        StorageError: the store does not answer.
+        ArtifactError: a file cannot be written.
+    """
+    store = ObjectStore(uri)
+    paths = {state: folder / (state.key or PurePosixPath(urlsplit(uri).path).name) for state in store.list_states()}
+    wanted = {state: path for state, path in paths.items() if not _is_hidden(path.relative_to(folder))}
+    if not wanted:
+        raise DataError(f"{store.uri}: nothing lies there. Check the URI, and that this machine may read it.")
+    missing = {state: path for state, path in wanted.items() if not _is_there(state, path)}
+    _logger.info(
+        f"{store.uri}: {len(missing):,} of {len(wanted):,} files, {sum(state.bytes for state in missing):,} bytes, to copy"
+    )
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        list(pool.map(lambda item: _copy(store, *item), missing.items()))
+    [first, *others] = wanted
+    return folder if others or first.key else wanted[first]
+
+
+def _is_hidden(path: Path) -> bool:
+    """True if a part of a path is hidden, as `..` is too."""
+    return any(part.startswith(HIDDEN) for part in path.parts)
+
+
+def _is_there(state: ObjectState, path: Path) -> bool:
+    with writing(path):
+        found = path.stat() if path.is_file() else None
+    return found is not None and (found.st_size, found.st_mtime_ns) == (state.bytes, state.changed_ns)
+
+
+def _copy(store: ObjectStore, state: ObjectState, path: Path) -> None:
+    with whole_or_absent(path) as scratch:
+        store.fetch(state.key, scratch)
+        os.utime(scratch, ns=(state.changed_ns, state.changed_ns))

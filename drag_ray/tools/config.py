@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -53,15 +53,6 @@ PROVIDERS = {
     ),
 }
 """By the names that `agent.web_search.provider` knows."""
-
-_RECORDED_FIELDS = {
-    "results_field": "results",
-    "url_field": "url",
-    "snippet_field": "snippet",
-    "key_header": "key_header",
-    "query_field": "query_field",
-}
-"""Options of records that a provider stands for, `title_field` beside them, and its attributes."""
 
 if TYPE_CHECKING:
     ProviderName = str
@@ -160,11 +151,6 @@ class VisitConfig(BaseConfig):
         return value
 
 
-def _fold(provider: SearchProvider) -> SearchProvider:
-    """The provider as two of them are compared: without its address, and names of headers have no case."""
-    return replace(provider, address="", key_header=str(provider.key_header).lower())
-
-
 class WebSearchConfig(BaseConfig):
     """The search engine that is asked."""
 
@@ -180,20 +166,6 @@ class WebSearchConfig(BaseConfig):
     """results that are shown"""
     timeout_s: float = Field(default=15.0, gt=0, le=600)
     """seconds of a call"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _find_provider(cls, values: Any) -> Any:
-        """Records of runs and adapters may have all fields of a provider in its place, as options once named them."""
-        is_recorded = isinstance(values, dict) and values.keys() >= {"title_field", *_RECORDED_FIELDS}
-        if not is_recorded or "provider" in values:
-            return values
-        recorded = SearchProvider(**{field: values[name] for name, field in _RECORDED_FIELDS.items()})
-        named = [name for name, known in PROVIDERS.items() if _fold(known) == _fold(recorded)]
-        if not named or values["title_field"] != "title":
-            return values
-        kept = {name: value for name, value in values.items() if name not in ("title_field", *_RECORDED_FIELDS)}
-        return {**kept, "provider": named[0]}
 
     @field_validator("key_variable")
     @classmethod

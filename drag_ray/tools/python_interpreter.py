@@ -6,8 +6,7 @@ from drag_ray.errors import ConfigError, ToolError
 from drag_ray.tools.config import ToolOptions
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
-from drag_ray.tools.sandbox import Ending
-from drag_ray.tools.sandbox.probe import open_sandbox
+from drag_ray.tools.sandbox import Ending, open_sandbox
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 

@@ -11,39 +11,39 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_740,
+    "agent": 2_720,
     "api": 1_170,
     "baselines": 2_030,
     "cli": 610,
-    "cluster": 1_290,
+    "cluster": 1_260,
     "collect": 170,
-    "corpus": 3_720,
+    "corpus": 3_700,
     "embed": 90,
-    "engine": 3_960,
+    "engine": 3_940,
     "evaluate": 5_630,
     "examples": 630,
-    "finetune": 4_070,
+    "finetune": 4_080,
     "format": 2_750,
     "index": 570,
     "pipeline": 1_340,
-    "process": 2_390,
+    "process": 2_360,
     "prompt": 590,
     "recipes": 1_320,
-    "rollout": 3_140,
+    "rollout": 3_130,
     "search": 2_770,
-    "serve": 4_240,
+    "serve": 4_210,
     "stage_runs": 810,
-    "storage": 1_000,
-    "tools": 2_680,
-    "transcripts": 780,
+    "storage": 980,
+    "tools": 2_640,
+    "transcripts": 770,
     "tune": 550,
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 448
+FILES = 426
 OPTIONS = 339
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_190
+TEST_LINES = 46_180
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -12,8 +12,7 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.store import StageStore, Transfer
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
-from drag_ray.storage.object_store import ObjectStore, StorageConfig
-from drag_ray.storage.stored_files import fetch_files
+from drag_ray.storage.object_store import ObjectStore, StorageConfig, fetch_files
 
 LARGE = bytes(range(256)) * 48 * 2**12  # 48 MiB: sent in parts
 

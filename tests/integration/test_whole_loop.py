@@ -143,8 +143,8 @@ def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: Pa
 def test_trajectories_hold_what_the_engine_saw(finished_run: Path) -> None:
     from transformers import AutoTokenizer
 
-    from drag_ray.engine.models.control_tokens import disarm
     from drag_ray.engine.models.embedded import embedded_model_dir
+    from drag_ray.engine.models.tokens import disarm
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
     trajectories = read_drawn(finished_run)

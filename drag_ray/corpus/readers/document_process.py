@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.readers.document_parts import ReadingCosts
 from drag_ray.corpus.readers.documents import Span, count_pages, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
-from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.errors import DataError
 from drag_ray.search.processes import end_with_parent
 from drag_ray.types import Page

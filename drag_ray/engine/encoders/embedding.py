@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from drag_ray.engine.encoders.loading import embed, limit_tokens, load_encoder
-from drag_ray.engine.encoders.windows import cut_windows
 from drag_ray.engine.models.model_folder import locate_model
+from drag_ray.engine.models.tokens import cut_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.normal_form import normalise

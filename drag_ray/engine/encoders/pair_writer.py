@@ -9,8 +9,8 @@ import torch
 from transformers import AutoTokenizer
 
 from drag_ray.engine.encoders.reranker_files import RerankerFiles, refuse_unreadable
-from drag_ray.engine.encoders.windows import cut_windows
 from drag_ray.engine.models.relevance import find_answers, write_prompt
+from drag_ray.engine.models.tokens import cut_windows
 from drag_ray.errors import ConfigError
 
 WrittenPair = list[int] | list[str]

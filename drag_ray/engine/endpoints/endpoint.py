@@ -17,7 +17,6 @@ from typing import Any
 
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.engine.endpoints.completion import UNSAID, Completion
-from drag_ray.engine.endpoints.rate_limit import RateLimit
 from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage, join_text, list_images
 from drag_ray.engine.reasoning import render_reasoning
@@ -100,7 +99,7 @@ class EndpointEngine:
     def __init__(self, config: EngineConfig, images: ImageSource | None, spending: Spending) -> None:
         from openai import AsyncOpenAI
 
-        from drag_ray.engine.endpoints.rated_client import RatedClient
+        from drag_ray.engine.endpoints.rate_limit import RatedClient, RateLimit
 
         endpoint = config.endpoint
         self._key = _read_key(endpoint)

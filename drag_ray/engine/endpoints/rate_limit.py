@@ -6,6 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import httpx2
+
+from drag_ray.engine.endpoints.bounded_client import BoundedClient
+
 _MAX_PAUSE_S = 120.0
 """as long as the `openai` client waits for a refused request"""
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
@@ -62,3 +66,24 @@ def _read_seconds(text: str) -> float:
     parts = [(float(number), unit) for number, unit in _DURATION_PART.findall(text)]
     is_duration = bool(parts) and not _DURATION_PART.sub("", text).strip()
     return sum(number * _UNIT_S[unit] for number, unit in parts) if is_duration else 0.0
+
+
+class RatedClient(BoundedClient):
+    """A client whose requests, retries too, wait for their turn, which does not count towards their timeout.
+
+    Args:
+        rate_limit: gives the turns, and is shown each answer.
+        max_bytes: see `BoundedClient`.
+        timeout_s: likewise.
+    """
+
+    def __init__(self, rate_limit: RateLimit, max_bytes: int, timeout_s: float) -> None:
+        super().__init__(max_bytes, timeout_s, limits=httpx2.Limits())  # requests under way are limited before they come here
+        self._rate_limit = rate_limit
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request, as `BoundedClient` does."""
+        await self._rate_limit.wait()
+        response = await super().send(request, **options)
+        self._rate_limit.note(response)
+        return response

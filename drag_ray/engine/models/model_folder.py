@@ -6,8 +6,7 @@ from drag_ray.engine.models.embedded import EMBEDDED, MINILM, embedded_minilm_di
 from drag_ray.errors import ConfigError
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.storage.file_access import make_private, writing
-from drag_ray.storage.object_store import ObjectStore, is_uri
-from drag_ray.storage.stored_files import fetch_files
+from drag_ray.storage.object_store import ObjectStore, fetch_files, is_uri
 
 _MARKS = ("config.json", "modules.json")
 """of which a model's folder has one"""

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import Message
-from drag_ray.engine.models.control_tokens import disarm
+from drag_ray.engine.models.tokens import disarm
 from drag_ray.errors import DataError
 from drag_ray.search.config import RELEVANCE_INSTRUCTION
 from drag_ray.storage.artifacts import write_json

@@ -5,15 +5,87 @@ tokens of the prompt and adds its own.  So what is learned is a sequence that it
 What the labels learn is decoded once more and compared with the text that was meant.
 """
 
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from drag_ray.engine.conversation import Conversation
-from drag_ray.engine.models.control_tokens import disarm
-from drag_ray.engine.models.masks import Mask, Span, find_spans
 from drag_ray.errors import DataError, TrainError
+
+_OF_OTHERS = ("user", "tool")
+
+
+def disarm(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[dict[str, Any]]:
+    """The messages, with a blank after the first letter of each control token in the texts of pages, questions and tools: the
+    model reads them as words.
+
+    A chat template makes one text of a conversation, in which `<|im_end|>` ends a turn and `<|image_pad|>` stands for an image,
+    whoever has written it. A page, a question or what a tool returns could end its turn and go on as somebody else, or claim an
+    image that is not there. What is trained on is read in the same way.
+    """
+    pattern = _find_control_tokens(tokenizer)
+    return [
+        {**message, "content": _disarm(message["content"], pattern)} if pattern and message["role"] in _OF_OTHERS else {**message}
+        for message in messages
+    ]
+
+
+def _disarm(content: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(content, str):
+        return pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", content)
+    return [{**part, "text": _disarm(part["text"], pattern)} if part["type"] == "text" else part for part in content]
+
+
+@lru_cache(maxsize=16)
+def _find_control_tokens(tokenizer: Any) -> re.Pattern[str] | None:
+    """Pattern of a tokenizer's control tokens, longest first; None without any."""
+    added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    names = sorted((name for name in {*added, *tokenizer.all_special_tokens} if len(name) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names))) if names else None
+
+
+Mask = Literal["none", "assistant", "search_think", "search_only"]
+Span = tuple[int, int]
+"""First character and the one after the last."""
+
+_THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
+_SEARCH = re.compile(r"<search>.*?</search>", re.DOTALL)
+_CALLS = (
+    re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL),
+    re.compile(r"```.*?(?:```|\Z)", re.DOTALL),
+    re.compile(r"(?:\A|(?<=</think>))\s*\{.*", re.DOTALL),
+)
+
+
+def find_spans(reply: str, mask: Mask, answer_tool: str = "") -> list[Span]:
+    """The parts of a reply that `mask` lets through, in order; none if the reply has no such part. The masks are those of the
+    agentic retrieval fine-tuning (DRAG) reference.
+
+    `search_only` is the search with its tags or its function call, and the call of any other function but the one that answers,
+    in whichever form it was written; `search_think` the reasoning too; `assistant` and `none` are all of the reply (`none` also
+    learns what is not a reply, which is for the tokenizer to do). `answer_tool` is the name of the function that answers, empty
+    where actions are written in tags.
+    """
+    if mask in ("none", "assistant"):
+        return [(0, len(reply))] if reply else []
+    searches = [found.span() for found in _SEARCH.finditer(reply)] or (_find_calls(reply, answer_tool) if answer_tool else [])
+    if mask == "search_only" or not searches:
+        return searches
+    return sorted([*searches, *(found.span() for found in _THINK.finditer(reply))])
+
+
+def _find_calls(reply: str, answer_tool: str) -> list[Span]:
+    """The calls of functions, but for the one that answers: with their tags, otherwise in fences, otherwise bare."""
+    answers = re.compile(rf'"name"\s*:\s*"{re.escape(answer_tool)}"')
+    for form in _CALLS:
+        found = [match for match in form.finditer(reply) if '"name"' in match[0]]
+        if found:
+            return [match.span() for match in found if not answers.search(match[0])]
+    return []
+
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
@@ -182,3 +254,22 @@ def _count_to_end_of_turn(reply_ids: list[int], tokenizer: Any) -> int:
         "the chat template ends a reply without a special token, so the model would not learn to stop. "
         "Use a model with an end-of-turn token in its chat template."
     )
+
+
+def cut_windows(tokenizer: Any, text: str, size: int, overlap: int) -> list[str]:
+    """The parts of a text that `plan_windows` plans; none of a text without a token.
+
+    Args:
+        tokenizer: a fast one of transformers, which tells where in a text its tokens are.
+    """
+    places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    return [text[places[window.start][0] : places[window.stop - 1][1]] for window in plan_windows(len(places), size, overlap)]
+
+
+def plan_windows(num_tokens: int, size: int, overlap: int) -> list[range]:
+    """Windows of `size` tokens over a text of `num_tokens`, each but the first with the last `overlap` tokens before it.
+
+    The last one ends with the text and may be shorter; no window is within another.
+    """
+    starts = range(0, max(num_tokens - overlap, 1), size - overlap) if num_tokens else ()
+    return [range(start, min(start + size, num_tokens)) for start in starts]

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drag_ray.engine.conversation import PromptCompletion, Row, TrainedTurns, read_conversation
-from drag_ray.engine.models.masks import Mask
-from drag_ray.engine.models.tokens import IGNORED_LABEL
+from drag_ray.engine.models.tokens import IGNORED_LABEL, Mask
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows

@@ -26,7 +26,6 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
-from drag_ray.process.session_files import read_sessions, write_sessions
 from drag_ray.process.steps import (
     OWN_KEY,
     Record,
@@ -40,13 +39,19 @@ from drag_ray.process.steps import (
     to_own_fields,
     to_own_turn,
 )
+from drag_ray.storage.artifacts import new_folder
+from drag_ray.storage.file_access import list_folder
 from drag_ray.storage.json_text import parse_json
 from drag_ray.types import ActionKind, Trajectory
 
 SCHEMA_VERSION = "ATIF-v1.8"
 """Written; every 1.x is read."""
 
+MAX_FILE_BYTES = 64 * 2**20
+"""No trajectory is nearly as long; a larger file is set aside without being read."""
 _SUFFIX = ".json"
+_MAX_NAME_CHARS = 80
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SOURCES: dict[str, Literal["system", "user", "agent"]] = {"system": "system", "assistant": "agent"}
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _HELD = ("model",)
@@ -129,14 +134,53 @@ class _Document(BaseModel):
     extra: Record | None = None
 
 
-def _write(trajectories: Iterable[Trajectory], path: Path) -> int:
-    return write_sessions(
-        trajectories, path, _SUFFIX, lambda trajectory: _to_document(trajectory).model_dump_json(exclude_none=True)
-    )
+def write_sessions(trajectories: Iterable[Trajectory], folder: Path) -> int:
+    """Write a file for each trajectory into a new folder, which is whole or absent; returns how many.
+
+    Raises:
+        DataError: something is there already.
+        ArtifactError: the disk refuses.
+    """
+    num_files = 0
+    with new_folder(folder, ", and a file for each trajectory needs a new or empty folder. Name another one.") as scratch:
+        for num_files, trajectory in enumerate(trajectories, start=1):
+            name = f"{num_files - 1:06d}-{_UNSAFE.sub('-', trajectory.id)[:_MAX_NAME_CHARS]}{_SUFFIX}"
+            (scratch / name).write_text(_to_document(trajectory).model_dump_json(exclude_none=True), encoding="utf-8")
+    return num_files
 
 
-def _read(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
-    return read_sessions(path, _SUFFIX, lambda file, data: read_one("broken_record", str(file), _parse, data))
+def read_sessions(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
+    """The sessions of the files in a folder, in the order of their names, or of the file at `path`.
+
+    A file of another kind, or too large a one, and a trajectory that was there before, become problems. Links are not followed.
+
+    Raises:
+        DataError: there is nothing at `path`.
+        ArtifactError: the folder cannot be listed.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder. Give what drag-ray export has written, or one file of it.")
+    seen: set[str] = set()
+    for file in list_folder(path) if path.is_dir() else [path]:
+        if file.name.startswith(".") and file != path:
+            continue
+        item = read_one("broken_file", str(file), _read_file, file)
+        if isinstance(item, Trajectory):
+            if item.id in seen:
+                item = Problem(str(file), f"id {item.id!r} comes again; the first one is kept", "duplicate")
+            else:
+                seen.add(item.id)
+        yield item
+
+
+def _read_file(file: Path) -> Trajectory | Problem:
+    if file.is_symlink() or not file.is_file() or not file.name.endswith(_SUFFIX):
+        return Problem(str(file), f"expected a regular file whose name ends with {_SUFFIX}", "unknown_file")
+    with file.open("rb") as stream:
+        data = stream.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise DataError(f"more than {MAX_FILE_BYTES:,} bytes, which no trajectory has")
+    return read_one("broken_record", str(file), _parse, data)
 
 
 def _to_document(trajectory: Trajectory) -> _Document:
@@ -257,4 +301,4 @@ def _from_content(content: _Content) -> str | list[dict[str, Any]]:
     ]
 
 
-INTERCHANGE = Interchange(_read, _write)
+INTERCHANGE = Interchange(read_sessions, write_sessions)

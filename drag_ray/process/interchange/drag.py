@@ -25,7 +25,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import score_ranking
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.turn_record import record_question_search
+from drag_ray.agent.rollout import record_question_search
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import parse_location
 from drag_ray.corpus.records import read_name, read_records, read_text

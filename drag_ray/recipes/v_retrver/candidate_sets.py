@@ -21,8 +21,8 @@ from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.records import Record, get_field, read_name, read_records, read_text
 from drag_ray.errors import DataError
 from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import new_folder
 from drag_ray.storage.file_access import writing
-from drag_ray.storage.new_folder import new_folder
 from drag_ray.types import CAPTION, Evidence
 
 DOCUMENTS_NAME = "documents"

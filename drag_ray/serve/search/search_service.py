@@ -13,10 +13,11 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex, SearchEnvironment
 from drag_ray.agent.rollout import NoteTurn, Rollouts
 from drag_ray.agent.shown_images import Content, ShownImage, label_images
-from drag_ray.agent.spans import RunFn, run_untraced
+from drag_ray.agent.spans import RolloutTracer
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
-from drag_ray.cluster.metrics import NoRequestRecorder, RequestRecorder
+from drag_ray.cluster.metrics import RequestRecorder
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.search.config import SYNTAX_HELP
@@ -56,7 +57,7 @@ class SearchService:
         draw: draws a reply.
         limits: what a request may take.
         recorder: is told of each request.
-        run: runs the rollout of a request.
+        tracer: runs the rollout of a request.
         images: what the engine and the tools of requests see; None where the model sees none.
     """
 
@@ -68,7 +69,7 @@ class SearchService:
         draw: DrawFn,
         limits: Limits,
         recorder: RequestRecorder | None = None,
-        run: RunFn = run_untraced,
+        tracer: RolloutTracer | None = None,
         images: EndpointImages | None = None,
     ) -> None:
         self._searcher = searcher
@@ -76,8 +77,8 @@ class SearchService:
         self._models = models
         self._draw = draw
         self._limits = limits
-        self._recorder = recorder or NoRequestRecorder()
-        self._run_rollout = run
+        self._recorder = recorder or RequestRecorder()
+        self._tracer = tracer or RolloutTracer(TelemetryConfig(), "vllm", {})
         self._images = images
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
@@ -235,7 +236,7 @@ class SearchService:
 
     async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         try:
-            return await self._run_rollout(rollouts, task, note_turn)
+            return await self._tracer.run(rollouts, task, note_turn)
         except EngineDiedError as error:
             _logger.error("%s", error)
             raise RefusalError(503, ENGINE_HAS_DIED) from error

@@ -3,7 +3,7 @@
 Bubblewrap gives it namespaces of its own (no network, no other processes, no users, no shared memory) and a file system that
 holds the interpreter, its standard library and the libraries that these load, read-only. It can write nowhere, begin neither
 process nor thread, and take no more memory, time and output than it is given. What can be read of the sandbox in its source is
-not what is relied on: `tools.sandbox.probe` attacks it before it is used.
+not what is relied on: `open_sandbox` attacks it before it is used.
 
 The kernel is asked through a filter, for what one Python process needs to compute: no process or thread can be begun, no socket
 opened, nothing mounted, traced or unshared, no memory taken that is not counted. What is not listed fails with EPERM; system
@@ -12,13 +12,16 @@ calls of another architecture end the process.
 
 import contextlib
 import errno
+import inspect
 import math
 import os
 import re
 import selectors
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -30,6 +33,7 @@ from pathlib import Path
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import PythonInterpreterConfig
+from drag_ray.tools.sandbox import attacks
 
 _LIST_S = 60.0
 _LIST_FILES = """
@@ -285,3 +289,65 @@ class _Output:
         """Stdout and stderr."""
         stdout, stderr = (bytes(written[:MAX_OUTPUT_BYTES]).decode(errors="replace") for written in self._written.values())
         return stdout, stderr
+
+
+_PROBE_S = 60.0
+
+
+def open_sandbox(config: PythonInterpreterConfig) -> Sandbox:
+    """The one sandbox of this process with these limits, which has been attacked in vain.
+
+    Raises:
+        ConfigError: there is none that protects; says what is missing.
+    """
+    return _open(config.model_dump_json())
+
+
+@cache
+def _open(options: str) -> Sandbox:
+    config = PythonInterpreterConfig.model_validate_json(options)
+    # The attacks must not be taken for hindered because their time was short.
+    reached = attack(Sandbox(config.model_copy(update={"timeout_s": max(config.timeout_s, _PROBE_S)})), config.memory_mib)
+    if reached:
+        raise ConfigError(f"the sandbox does not protect this machine: code in it reaches {', '.join(reached)}.")
+    return Sandbox(config)
+
+
+def attack(sandbox: Sandbox, memory_mib: int) -> list[str]:
+    """List what code in the sandbox wrongly reaches.
+
+    Raises:
+        ConfigError: no code can be run in it.
+    """
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as listener, socket.socket(socket.AF_UNIX) as local:
+        Path(folder).chmod(0o777)
+        file = Path(folder, "outside")
+        file.write_text("outside")
+        file.chmod(0o666)
+        listener.bind(("127.0.0.1", 0))
+        name = f"drag_ray-{os.getpid()}-{listener.getsockname()[1]}"
+        local.bind(f"\0{name}")
+        listener.listen()
+        local.listen()
+        facts = {
+            "port": listener.getsockname()[1],
+            "name": name,
+            "file": str(file),
+            "folder": folder,
+            "memory": memory_mib * 2**20,
+        }
+        try:
+            ending = sandbox.run(f"{inspect.getsource(attacks)}\n\nmain({facts!r})\n")
+        except ToolError as error:
+            raise ConfigError(f"{error}.") from None
+    try:
+        if ending.status == 0:
+            return parse_json(ending.stdout)
+    except ValueError:
+        pass
+    said = (ending.problem or ending.stderr.strip() or f"status {ending.status}")[-500:]
+    raise ConfigError(
+        f"bubblewrap runs nothing here: {said}. It needs user namespaces: a container has to allow them (Docker: "
+        "--security-opt seccomp=unconfined --security-opt apparmor=unconfined), and so has AppArmor (sysctl "
+        "kernel.apparmor_restrict_unprivileged_userns=0, or a profile for bwrap)."
+    )

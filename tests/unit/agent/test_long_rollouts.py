@@ -14,9 +14,8 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.rollout import Rollouts, share_tokens
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.agent.turn_record import share_tokens
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.rollout import journal
 from drag_ray.types import Hit, Page, Trajectory

@@ -15,7 +15,7 @@ from rollout_cases import QUESTION, build_rollouts, script
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
-from drag_ray.agent.spans import open_tracer, run_untraced
+from drag_ray.agent.spans import RolloutTracer
 from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster import telemetry
 from drag_ray.cluster.telemetry import TelemetryConfig
@@ -34,11 +34,11 @@ def list_told(receiver: Receiver) -> str:
 
 
 async def deliver_rollouts(rollouts: Rollouts, config: TelemetryConfig, task: RolloutTask = TASK) -> Trajectory:
-    run, deliver = open_tracer(config, "vllm", {"drag_ray.run": "mine", "drag_ray.stage": "collect"})
+    tracer = RolloutTracer(config, "vllm", {"drag_ray.run": "mine", "drag_ray.stage": "collect"})
     try:
-        return await run(rollouts, task)
+        return await tracer.run(rollouts, task)
     finally:
-        await deliver()
+        await tracer.deliver()
 
 
 async def tell(environment: SearchEnvironment, config: TelemetryConfig, *replies: str | Exception) -> Trajectory:
@@ -150,9 +150,10 @@ async def test_an_order_of_candidates_is_a_reply_and_no_search(environment: Sear
 
 
 async def test_without_an_endpoint_nothing_is_told(environment: SearchEnvironment) -> None:
-    run, deliver = open_tracer(TelemetryConfig(), "vllm", {})
-    assert run is run_untraced
-    await deliver()
+    tracer = RolloutTracer(TelemetryConfig(), "vllm", {})
+    rollouts = build_rollouts(ScriptedEngine(script(*REPLIES)), environment)
+    assert not (await tracer.run(rollouts, TASK)).error
+    await tracer.deliver()
 
 
 @pytest.mark.seconds
@@ -163,19 +164,19 @@ async def test_a_collector_that_is_away_stops_nothing_and_is_complained_of_once(
     with receive_spans() as receiver:
         config = TelemetryConfig(endpoint=receiver.url)
     rollouts = build_rollouts(ScriptedEngine(script(*REPLIES)), environment)
-    run, deliver = open_tracer(config, "vllm", {})
+    tracer = RolloutTracer(config, "vllm", {})
     with caplog.at_level(logging.WARNING):
         started = time.monotonic()
         for _ in range(300):
-            assert not (await run(rollouts, TASK)).error
-        await deliver()
+            assert not (await tracer.run(rollouts, TASK)).error
+        await tracer.deliver()
         assert time.monotonic() - started < 20
         deadline = time.monotonic() + 30
         while not caplog.records:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         started = time.monotonic()
-        await deliver()
+        await tracer.deliver()
         assert time.monotonic() - started < 0.5
     complaints = [record.getMessage() for record in caplog.records]
     assert complaints == [f"telemetry.endpoint {config.endpoint} takes no spans; they are dropped, and the work goes on"]

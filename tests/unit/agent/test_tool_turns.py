@@ -9,6 +9,7 @@ from chat_server import Answer, serve_chat
 from rollout_cases import QUESTION, build_rollouts, roll_out, script
 
 from drag_ray import schemas
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
@@ -16,6 +17,7 @@ from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
 from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.tools.config import McpServerConfig, VisitConfig, WebSearchConfig
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 PROTOCOL = get_protocol("tools")
@@ -134,3 +136,13 @@ async def test_an_endpoint_calls_as_a_local_model_and_is_told_in_words(environme
     assert all(text.startswith("<tool_response>\n") and text.endswith("\n</tool_response>") for text in told)
     assert "1 line with '340' in b.pdf" in told[1]
     assert "The call failed: no page 99" in told[2]
+
+
+def test_options_of_tools_that_an_agent_lacks_make_no_other_agent() -> None:
+    server = McpServerConfig(name="pages", command=("pages",))
+    visit, web_search = VisitConfig(max_mib=1), WebSearchConfig(num_results=2)
+    unused = AgentConfig(visit=visit, web_search=web_search, mcp_servers=(server,)).model_dump(mode="json")
+    assert unused == AgentConfig().model_dump(mode="json")
+    asked = {"protocol": "tools", "max_iterations": 2, "tools": ("search", "visit", "pages"), "mcp_servers": (server,)}
+    used = AgentConfig.model_validate({**asked, "visit": visit, "web_search": web_search}).model_dump()
+    assert used == AgentConfig.model_validate(asked).model_dump() | {"visit": visit.model_dump()}

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from drag_ray import schemas
+from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.problems import Problem
 from drag_ray.engine.config import EndpointConfig
 from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Usage
 from drag_ray.engine.models import model_folder
 from drag_ray.errors import ArtifactError
 from drag_ray.format.tables import list_parts
+from drag_ray.process.interchange.atif import read_sessions
 from drag_ray.process.parts import read_dealt
-from drag_ray.process.session_files import read_sessions
 from drag_ray.process.trajectories import check_files
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
@@ -29,9 +29,8 @@ from drag_ray.stage_runs.damage import list_finished
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.store import StageStore
 from drag_ray.storage import artifacts
-from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.artifacts import Identity, new_folder, replaced_folder
 from drag_ray.storage.file_access import list_folder, open_own_folder
-from drag_ray.storage.new_folder import new_folder, replaced_folder
 from drag_ray.storage.object_store import StorageConfig
 from drag_ray.transcripts.listing import list_files
 from drag_ray.transcripts.thumbnails import open_thumbnails
@@ -49,9 +48,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "run/evaluate/rollouts/base/trajectories": lambda root: list_files(root / "run" / "evaluate"),
     "export": lambda root: list_files(root / "export"),
     "run/rollouts": lambda root: open_thumbnails(root / "run"),
-    "sessions": lambda root: list(
-        read_sessions(root / "sessions", ".json", lambda file, data: Problem(str(file), "", "broken_file"))
-    ),
+    "sessions": lambda root: list(read_sessions(root / "sessions", AgentConfig())),
     "store": lambda root: new_folder(root / "store", "").__enter__(),
     "images/3f": lambda root: ImageStore(root / "own").take_over(root / "images"),
 }

@@ -16,8 +16,7 @@ from drag_ray.stage_runs import damage
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.appended_lines import append_line, read_lines
-from drag_ray.storage.artifacts import Identity
-from drag_ray.storage.new_folder import new_folder
+from drag_ray.storage.artifacts import Identity, new_folder
 from drag_ray.types import Page
 
 pytestmark = pytest.mark.seconds

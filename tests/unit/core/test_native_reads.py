@@ -35,7 +35,7 @@ from drag_ray.process.trajectories import check_files, check_settings, read_reco
 from drag_ray.rollout import journal
 from drag_ray.rollout.counts import count_files
 from drag_ray.rollout.failures import read_failures
-from drag_ray.rollout.lost_images import drop_rollouts_without_images
+from drag_ray.rollout.journal import drop_rollouts_without_images
 from drag_ray.search import ranker, vectors
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index

@@ -12,10 +12,10 @@ from reportlab.pdfgen.canvas import Canvas
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.readers import document_parts, document_process
+from drag_ray.corpus.readers.document_parts import ReadingCosts
 from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.corpus.readers.documents import Span
 from drag_ray.corpus.readers.page_reader import PageReader
-from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.errors import DataError
 
 pytestmark = pytest.mark.seconds

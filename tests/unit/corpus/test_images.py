@@ -16,8 +16,7 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_degradation import DEGRADATIONS, DegradationConfig, degrade
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import compute_scale
-from drag_ray.corpus.readers.documents import Span, read_document
-from drag_ray.corpus.readers.images import count_image_pages, read_image
+from drag_ray.corpus.readers.documents import Span, count_image_pages, read_document, read_image
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import DataError
 from drag_ray.types import Page

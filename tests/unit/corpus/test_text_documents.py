@@ -18,11 +18,11 @@ from text_bombs import build_entities, build_outside_entity, build_paragraphs, b
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.readers.document_parts import ReadingCosts
 from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.corpus.readers.documents import Span, list_documents, read_document
 from drag_ray.corpus.readers.html_text import extract_html
 from drag_ray.corpus.readers.page_reader import PageReader
-from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.corpus.readers.text_documents import cut_pages, extract_markdown
 from drag_ray.corpus.readers.word_numbers import write_number
 

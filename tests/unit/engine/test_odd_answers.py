@@ -20,7 +20,7 @@ from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Generation, Request, Usage
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, RolloutError
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGEMENTS_NAME, judge_cases, read_judgements
 
 STOPS = ("</search>", "</answer>")

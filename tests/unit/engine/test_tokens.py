@@ -9,10 +9,8 @@ from transformers import AutoTokenizer
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import Conversation, read_conversation
-from drag_ray.engine.models.control_tokens import disarm
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.engine.models.masks import Mask, find_spans
-from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_prompt
+from drag_ray.engine.models.tokens import IGNORED_LABEL, Mask, disarm, find_spans, tokenize_conversation, tokenize_prompt
 from drag_ray.errors import TrainError
 
 

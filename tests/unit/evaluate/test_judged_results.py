@@ -20,7 +20,7 @@ from drag_ray.evaluate.judged_results import apply_judgements, judge_answers, ju
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import Terms, score_evaluation
-from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import Judgements, fingerprint_judge, judge_cases, read_judgements
 from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME
 from drag_ray.types import Trajectory

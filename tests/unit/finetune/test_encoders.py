@@ -13,7 +13,7 @@ import torch
 from embedding_models import write_cross_encoder, write_embedding_model
 from safetensors.torch import load_file, save_file
 
-from drag_ray.cluster.metrics import NoStageRecorder
+from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
@@ -75,7 +75,7 @@ def train(job: TrainJob, kept: Path, resume_from: Path | None = None) -> dict[st
     def keep(metrics: dict[str, Any], folder: Path) -> None:
         shutil.copytree(folder, kept / folder.name)
 
-    return encoder_trainer.train(job, tokenize_training_rows(job), keep, resume_from, NoStageRecorder())
+    return encoder_trainer.train(job, tokenize_training_rows(job), keep, resume_from, StageRecorder())
 
 
 def publish(job: TrainJob, checkpoint: Path, outcome: dict[str, Any], stage_dir: Path) -> Path:

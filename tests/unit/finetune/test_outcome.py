@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from drag_ray.cluster.metrics import NoStageRecorder
+from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.models.adapter import BaseModel
 from drag_ray.engine.models.relevance import RerankerNote, write_note
 from drag_ray.finetune import curve, outcome
@@ -79,7 +79,7 @@ def test_a_card_names_the_embedded_model_by_its_origin_and_no_folder(tmp_path: P
     assert "secret-path" not in card.content
 
 
-class Recorder(NoStageRecorder):
+class Recorder(StageRecorder):
     """Notes what it is told."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from conversation_cases import CONVERSATION, decode_learned, say
 
-from drag_ray.engine.models.prompt_digest import compute_prompt_digest
+from drag_ray.engine.generate import compute_prompt_digest
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.dpo import DPO

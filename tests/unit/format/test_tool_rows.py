@@ -8,9 +8,8 @@ from transformers import AutoTokenizer
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import read_conversation
-from drag_ray.engine.models.masks import Mask
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation
+from drag_ray.engine.models.tokens import IGNORED_LABEL, Mask, tokenize_conversation
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.row_format import load_format

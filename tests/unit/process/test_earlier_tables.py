@@ -19,7 +19,7 @@ from drag_ray.process.exchange import export_trajectories
 from drag_ray.rollout import journal
 from drag_ray.rollout.counts import count_files
 from drag_ray.rollout.failures import read_failures
-from drag_ray.rollout.lost_images import drop_rollouts_without_images
+from drag_ray.rollout.journal import drop_rollouts_without_images
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity

@@ -29,8 +29,8 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.cli.main import main
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
-from drag_ray.process import session_files
 from drag_ray.process.exchange import export_trajectories, import_trajectories
+from drag_ray.process.interchange import atif
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.stage_runs.address import Address
 from drag_ray.types import CAPTION, ActionKind, Evidence, Hit, Page, StopReason, Trajectory
@@ -206,7 +206,7 @@ def test_only_regular_files_of_a_bearable_size_are_read(tmp_path: Path, monkeypa
     unknown = [(name, "unknown_file") for name in ("000001-link.json", "000002-pipe.json", "README.md")]
     assert kinds == [*unknown[:2], ("000003-copy.json", "duplicate"), unknown[2]]
     assert not any("hunter2" in repr(problem) for problem in problems)
-    monkeypatch.setattr(session_files, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(atif, "MAX_FILE_BYTES", 100)
     (problem,) = read("atif", file)
     assert isinstance(problem, Problem)
     assert problem.reason == "more than 100 bytes, which no trajectory has"

@@ -13,10 +13,10 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
+from drag_ray.prompt import stage
 from drag_ray.prompt.config import PromptConfig
 from drag_ray.prompt.optimisation import Outcome
 from drag_ray.prompt.stage import PromptWorker
-from drag_ray.rollout import engine_logs
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.types import Evidence, Page, Question
@@ -27,7 +27,7 @@ TASKS = build_plan(QUESTIONS, ("greedy",), 1, run_seed=0)
 
 @pytest.fixture
 def build_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PromptWorker]:
-    monkeypatch.setattr(engine_logs, "log_to_file", lambda run_dir: None)  # this process keeps its output
+    monkeypatch.setattr(stage, "log_to_file", lambda run_dir: None)  # this process keeps its output
     pages = [Page("a.pdf", 1, 1, "How fast it is, it is"), Page("b.pdf", 1, 1, "The rotor\n  turns fast")]
     index_dir = open_index(tmp_path, pages).index_dir
 

@@ -21,7 +21,7 @@ from drag_ray.engine.generate import Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout import journal
-from drag_ray.rollout.lost_images import drop_rollouts_without_images
+from drag_ray.rollout.journal import drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions, list_stores, with_degradation
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.search.config import SearchConfig

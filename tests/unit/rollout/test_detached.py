@@ -21,7 +21,7 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError, DataError, StorageError
 from drag_ray.rollout.detached import resolve_worker_paths
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
-from drag_ray.rollout.keep import keep_here
+from drag_ray.rollout.journal import keep_here
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder

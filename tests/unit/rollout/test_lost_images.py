@@ -10,7 +10,7 @@ from PIL import Image
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.rollout import journal
-from drag_ray.rollout.lost_images import drop_rollouts_without_images
+from drag_ray.rollout.journal import drop_rollouts_without_images
 from drag_ray.types import Trajectory
 
 COLORS = ("red", "green", "blue")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
-from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, EngineAdapters, build_table
+from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterRegistry, AdapterTable, EngineAdapters, build_table
 from drag_ray.serve.ingress.limits import RefusalError
 
 

@@ -12,7 +12,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import ServeError
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.parsers import FAMILIES, TRAINED_TOOL_CALLS, Family, Parsers, choose_parsers, read_template
+from drag_ray.serve.settings import FAMILIES, TRAINED_TOOL_CALLS, Family, Parsers, choose_parsers, read_template
 
 QWEN3 = "{%- if tools %}<tools>{{ tools }}</tools> within <tool_call></tool_call>{% endif %}{% if enable_thinking is defined %}"
 

@@ -14,7 +14,7 @@ from serve_cases import LIMITS, OWN, TRAINED, Serve, Served
 
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.record import RECORD_NAME, write_record
-from drag_ray.agent.spans import open_tracer
+from drag_ray.agent.spans import RolloutTracer
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.sampling import PRESETS
@@ -293,11 +293,11 @@ def test_searches_and_answers_are_told_to_a_collector(searcher: Searcher, tmp_pa
     (tmp_path / "tuned").mkdir()
     write_record(tmp_path / "tuned", TRAINED)
     with receive_spans() as receiver:
-        run, deliver = open_tracer(TelemetryConfig(endpoint=receiver.url), "vllm", {"drag_ray.stage": "serve"})
-        served = Served(searcher, tmp_path / "tuned", search_for("rotor"), run=run)
+        tracer = RolloutTracer(TelemetryConfig(endpoint=receiver.url), "vllm", {"drag_ray.stage": "serve"})
+        served = Served(searcher, tmp_path / "tuned", search_for("rotor"), tracer=tracer)
         assert served.post("/v1/search", question=QUESTION).status_code == 200
         assert served.post("/v1/ask", question=QUESTION, model="base").status_code == 200
-        asyncio.run(deliver())
+        asyncio.run(tracer.deliver())
         told = [
             (read_attributes(root)["gen_ai.request.model"], len(receiver.list_children(root))) for root in receiver.list_roots()
         ]

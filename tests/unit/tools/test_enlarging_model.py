@@ -86,8 +86,12 @@ def test_a_model_that_fails_on_an_image_is_an_error_of_the_call_and_another_mode
     with pytest.raises(ToolError, match="cannot enlarge this image"):
         model.enlarge(draw_noise(40, 40))
     path = write_onnx(tmp_path / "model.onnx", "Resize")
-    config = AgentConfig(super_resolution=SuperResolutionConfig(model=path))
+    model_option = SuperResolutionConfig(model=path)
+    named = {"protocol": "tools", "max_iterations": 2, "tools": ("search", "super_resolution")}
+    config = AgentConfig(super_resolution=model_option, **named)  # pyright: ignore[reportArgumentType]
     assert config.list_tool_sources() == [Path(path)]
-    options = ("--agent.super-resolution.model", str(tmp_path / "nowhere.onnx"))
+    assert AgentConfig(super_resolution=model_option).list_tool_sources() == []
+    options = ("--agent.super-resolution.model", str(tmp_path / "nowhere.onnx"), "--agent.protocol", "tools")
+    options += ("--agent.max-iterations", "2", "--agent.tools", "search", "super_resolution")
     with pytest.raises(ConfigError, match=r"nowhere\.onnx': no such file"):
         load(RunConfig, [*options]).agent.list_tool_sources()

@@ -7,10 +7,10 @@ from sandboxes import needs_sandbox
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
+from drag_ray.tools import sandbox
 from drag_ray.tools.calls import CallLimits, ToolCaller
 from drag_ray.tools.config import PythonInterpreterConfig, ToolOptions
 from drag_ray.tools.python_interpreter import make_tool
-from drag_ray.tools.sandbox import probe
 from drag_ray.tools.workspace import Workspace
 
 LIMITS = CallLimits(timeout_s=30, max_chars=1000)
@@ -77,7 +77,7 @@ def test_without_sandbox_the_agent_is_refused(
         (tmp_path / "bwrap").write_text(program)
         (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    probe._open.cache_clear()
+    sandbox._open.cache_clear()
     config = AgentConfig(**AGENT, python_interpreter=PythonInterpreterConfig(memory_mib=129))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=rf"python_interpreter runs nothing unprotected.*{problem}"):
         config.load_tools()

@@ -12,8 +12,9 @@ import pytest
 from sandboxes import needs_sandbox
 
 from drag_ray.errors import ConfigError, ToolError
+from drag_ray.tools import sandbox as module
 from drag_ray.tools.config import PythonInterpreterConfig
-from drag_ray.tools.sandbox import MAX_CODE_CHARS, MAX_OUTPUT_BYTES, Sandbox, attacks, probe
+from drag_ray.tools.sandbox import MAX_CODE_CHARS, MAX_OUTPUT_BYTES, Sandbox, attack, attacks, open_sandbox
 
 pytestmark = needs_sandbox
 CONFIG = PythonInterpreterConfig(timeout_s=20, memory_mib=128)
@@ -37,7 +38,7 @@ def attempt(**attacks):
 
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
-    return probe.open_sandbox(CONFIG)
+    return open_sandbox(CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -233,14 +234,14 @@ def test_no_more_run_at_once_than_may(sandbox: Sandbox) -> None:
 )
 def test_a_sandbox_with_a_hole_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path, weaken, reached: set[str]) -> None:
     build = Sandbox._build_command
-    monkeypatch.setattr(probe.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(Sandbox, "_build_command", lambda *args: weaken(build(*args), str(tmp_path)))
-    found = set(probe.attack(Sandbox(CONFIG), CONFIG.memory_mib))
+    found = set(attack(Sandbox(CONFIG), CONFIG.memory_mib))
     assert found >= reached
     assert bool(found) == bool(reached)
     if reached:
         with pytest.raises(ConfigError, match="does not protect this machine: code in it reaches"):
-            probe.open_sandbox(CONFIG.model_copy(update={"timeout_s": 21}))
+            open_sandbox(CONFIG.model_copy(update={"timeout_s": 21}))
 
 
 def _without(command: list[str], option: str, num_words: int) -> list[str]:

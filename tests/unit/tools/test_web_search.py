@@ -10,7 +10,7 @@ from web_servers import WebServer, reply, serve
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
-from drag_ray.tools.config import PROVIDERS, ToolOptions, WebSearchConfig
+from drag_ray.tools.config import ToolOptions, WebSearchConfig
 from drag_ray.tools.web_search import make_tool
 from drag_ray.tools.workspace import Workspace
 
@@ -150,16 +150,3 @@ def test_options_that_cannot_be_worked_with_are_refused(options: dict[str, str],
 @pytest.mark.parametrize("provider", ["brave", "serper"])
 def test_providers_with_a_public_address_need_none(provider: str) -> None:
     assert make_tool(ToolOptions(web_search=WebSearchConfig(provider=provider))).name == "web_search"
-
-
-@pytest.mark.parametrize("provider", ["searxng", "brave", "serper"])
-def test_a_record_that_names_the_fields_of_a_provider_names_it(provider: str) -> None:
-    known = PROVIDERS[provider]
-    fields = {f"{name}_field": getattr(known, name) for name in ("results", "url", "snippet")} | {"title_field": "title"}
-    record = {"timeout_s": 9, **fields, "query_field": known.query_field, "key_header": known.key_header}
-    assert WebSearchConfig.model_validate(record) == WebSearchConfig(provider=provider, timeout_s=9)
-    as_header = record | {"key_header": known.key_header.upper()}  # names of headers have no case
-    assert WebSearchConfig.model_validate(as_header).provider == provider
-    for options in ({"query_field": "words"}, {"provider": provider}):
-        with pytest.raises(ValueError, match="query_field"):
-            WebSearchConfig.model_validate({**record, **options})

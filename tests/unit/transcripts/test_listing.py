@@ -11,7 +11,7 @@ from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, ORDERED, write
 from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DataError
 from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
-from drag_ray.transcripts.terminal import Terminal
+from drag_ray.transcripts.show import Terminal
 from drag_ray.transcripts.transcript import build_transcript
 
 

@@ -19,8 +19,7 @@ from drag_ray.errors import DataError
 from drag_ray.transcripts import show as page_module
 from drag_ray.transcripts import transcript as transcript_module
 from drag_ray.transcripts.listing import Selection, read_listing
-from drag_ray.transcripts.show import read_transcripts, write_page
-from drag_ray.transcripts.terminal import Terminal
+from drag_ray.transcripts.show import Terminal, read_transcripts, write_page
 from drag_ray.transcripts.thumbnails import open_thumbnails
 from drag_ray.types import Trajectory
 
