@@ -18,7 +18,6 @@ from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
@@ -114,13 +113,10 @@ def configure(**options: Any) -> FinetuneConfig:
 
 
 @pytest.fixture(scope="module")
-def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
+def counts(local_ray: None, run_dir: Path, model_dir: Path) -> dict[str, Any]:
     """What the stage counts after it has trained an adapter."""
     config = RunConfig(run_dir=run_dir, finetune=configure(), engine=EngineConfig(model=str(model_dir)))
-    with (
-        connect(ClusterConfig(num_cpus=1)),
-        StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder,
-    ):
+    with StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder:
         return run_code(STAGES["finetune"], config, folder)
 
 
