@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import math
 import os
 import pickle
 import uuid
@@ -202,8 +201,7 @@ def _roll_out(chunks: Sequence[Chunk], chunk_rollouts: int, options: WorkerOptio
     options, pool = prepare_engines(options, settings)
     if options.build_engine is VllmEngine:
         say_start(pool.num_engines, options)
-    share = math.ceil(len(chunks) / pool.num_workers)
-    chunks_at_once = count_chunks_at_once(chunk_rollouts, options.concurrent_rollouts, share)
+    chunks_at_once = count_chunks_at_once(chunk_rollouts, options.concurrent_rollouts, len(chunks) / pool.num_workers)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.memory_usage_poll_interval_s = None  # a thread for each chunk, for figures that nobody reads

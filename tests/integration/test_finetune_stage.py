@@ -182,8 +182,8 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
 
 
 def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
-    held_out = write_pairs(tmp_path, num_rows=32)
-    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=1e-3, batch_size=4)
+    held_out = write_pairs(tmp_path, num_rows=16)
+    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=3e-3, batch_size=4)
     assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)
     assert curve[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
     assert curve[-1]["eval_loss"] < 0.5
