@@ -7,6 +7,8 @@ import psutil
 
 READABLE = {"SPT_NOENV": "1"}
 """For the first process: Ray and vLLM otherwise write the titles of theirs over their environments."""
+ENDPOINT_KEY = {"TEACHER_KEY": "a-key-that-stands-in-no-file"}
+"""The key of an endpoint, which those who ask it have in their environment."""
 REPORTS_OFF = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
 
 

@@ -36,15 +36,15 @@ class Ports:
 
 
 @contextmanager
-def start_ray(variables: Mapping[str, str]) -> Iterator[str]:
-    """The address of a Ray with two CPUs for drivers of this user; its processes have these variables too."""
+def start_ray(variables: Mapping[str, str], num_cpus: int = 2) -> Iterator[str]:
+    """The address of a Ray without a dashboard for drivers of this user; its processes have these variables too."""
     from ray.cluster_utils import Cluster
 
     ensure_token(may_create=True)
     with require_token(), pytest.MonkeyPatch.context() as environment:
         for name, value in variables.items():
             environment.setenv(name, value)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": num_cpus, "include_dashboard": False})
     yield str(cluster.address)
     cluster.shutdown()
 

@@ -1,12 +1,6 @@
 """Rollouts of every kind."""
 
-from pathlib import Path
-
 from factories import EVIDENCE, asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
-
-from drag_ray import schemas
-from drag_ray.storage import artifacts
-from drag_ray.types import Trajectory
 
 SCRIPT = "</pre><script>alert(1)</script>"
 OTHER = build_question(id="q2", question="What drives the tail rotor?")
@@ -30,8 +24,3 @@ ORDERED = build_trajectory(
     **asked_at(7),
 )
 FAILED = build_trajectory(id="q10/default/0", question=build_question(id="q10"), error="RolloutError: engine gone")
-
-
-def write(path: Path, *trajectories: Trajectory) -> Path:
-    artifacts.write_parquet(path, schemas.to_table(trajectories, schemas.TRAJECTORIES))
-    return path

@@ -180,16 +180,16 @@ def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
     return Chunk(number, tasks, {task.id: ended[task.id] for task in tasks if task.id in ended})
 
 
-def count_chunks_at_once(chunk_rollouts: int, concurrent_rollouts: int) -> int:
-    """Chunks that an engine is given at most before one of them is through: so many that its slots stay full.
+def count_chunks_at_once(chunk_rollouts: int, concurrent_rollouts: int, share: float) -> int:
+    """Chunks that an engine is given at most before one of them is through: so many that its slots stay full, or its share.
 
     A chunk of n rollouts is worked on until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
-    of them if their durations are exponential; so many more chunks keep the slots full, and one follows. At the start, when all
-    rollouts of all of them are there, some wait for a slot.
+    of them if their durations are exponential; so many more chunks keep the slots full, and one follows. At first, some wait.
 
     Args:
         chunk_rollouts: rollouts that a chunk begins with.
         concurrent_rollouts: slots of an engine.
+        share: chunks of an engine if all take as many, so that those that start first leave the others theirs.
     """
     stretch = sum(1 / slot for slot in range(1, chunk_rollouts + 1))
-    return math.ceil(concurrent_rollouts / chunk_rollouts * stretch) + 1
+    return min(math.ceil(share), math.ceil(concurrent_rollouts / chunk_rollouts * stretch) + 1)

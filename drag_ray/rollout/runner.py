@@ -210,7 +210,7 @@ def _roll_out(chunks: Sequence[Chunk], chunk_rollouts: int, options: WorkerOptio
     options, pool = prepare_engines(options, settings)
     if options.build_engine is VllmEngine:
         say_start(pool.num_engines, options)
-    chunks_at_once = count_chunks_at_once(chunk_rollouts, options.concurrent_rollouts)
+    chunks_at_once = count_chunks_at_once(chunk_rollouts, options.concurrent_rollouts, len(chunks) / pool.num_workers)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.memory_usage_poll_interval_s = None  # a thread for each chunk, for figures that nobody reads

@@ -43,7 +43,7 @@ LINES = {
 FILES = 426
 OPTIONS = 339
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_180
+TEST_LINES = 46_184
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from process_environments import READABLE
+from process_environments import ENDPOINT_KEY, READABLE
 from ray_nodes import start_ray
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -86,7 +86,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """A Ray with two CPUs for all tests of this process that are not about one: to start it takes as long as some of them do."""
-    with start_ray(READABLE) as address:
+    with start_ray({**READABLE, **ENDPOINT_KEY}) as address:
         yield address
 
 

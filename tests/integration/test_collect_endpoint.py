@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
 from embedding_models import write_embedding_model, write_page_vectors
-from ray_nodes import start_ray
+from process_environments import ENDPOINT_KEY
 from small_index import finish_index
 
 from drag_ray.agent.protocols.registry import get_protocol
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
 NUM_TRAIN = 4
 NUM_ROLLOUTS = 4 * NUM_TRAIN
-KEY = "a-key-that-stands-in-no-file"
+[(KEY_VARIABLE, KEY)] = ENDPOINT_KEY.items()
 PRICES = ("--engine.endpoint.prompt-price", "1000", "--engine.endpoint.completion-price", "1000")
 """With 110 tokens a reply costs 0.11."""
 
@@ -70,17 +70,16 @@ Start = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
+def start(ray_address: str) -> Start:
     """Runs a stage, as a job on a Ray whose processes have the key, with an endpoint as its engine."""
-    with start_ray({"TEACHER_KEY": KEY}) as address:
-        yield partial(_start, address)
+    return partial(_start, ray_address)
 
 
 def _start(ray_address: str, stage: str, run_dir: Path, served: ChatServer, *options: str) -> subprocess.CompletedProcess[str]:
     engine = ("--engine.backend", "openai", "--engine.model", "teacher", "--engine.endpoint.address", served.address)
-    common = ("--engine.endpoint.key-variable", "TEACHER_KEY", "--agent.max-iterations", "1", "--cluster.address", ray_address)
+    common = ("--engine.endpoint.key-variable", KEY_VARIABLE, "--agent.max-iterations", "1", "--cluster.address", ray_address)
     command = [sys.executable, f"jobs/{stage}.py", "--run-dir", str(run_dir), *engine, *common, *options]
-    environment = {**os.environ, "TEACHER_KEY": KEY}
+    environment = {**os.environ, **ENDPOINT_KEY}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -47,7 +47,9 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.types import Evidence, Question
 
 DISK_MIB = 1
-SETTINGS = RolloutConfig(num_engines=2, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)
+SETTINGS = RolloutConfig(num_engines=1, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)
+TWO_ENGINES = SETTINGS.model_copy(update={"num_engines": 2})
+"""Where one of them goes on while the other does not."""
 WORDS = ("rotor", "spar", "valve", "pump", "flap")
 Fault = Callable[[Request], None]
 
@@ -117,25 +119,33 @@ def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int])
 
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
+    from ray_nodes import start_ray  # this file is a script as well, which does not see that one
+
     # Two for engines, and two for those of a run that failed: pytest keeps what is logged, Ray's error among it.
-    with connect(ClusterConfig(num_cpus=4)):
+    with start_ray({}, num_cpus=4) as address, connect(ClusterConfig(address=address)):
         yield
 
 
 @pytest.fixture(scope="module")
-def expected(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
-    """What a run comes to that nothing happens to."""
+def undisturbed(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing happens to."""
     folder = tmp_path_factory.mktemp("undisturbed")
     counts = collect(build_options(folder))
     assert (counts["finished"], counts["unfinished"]) == (24, 0)
     assert read_problems(folder / "run") == []
-    return summarise(read_rows(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(undisturbed: Path) -> dict[str, list]:
+    """What a run comes to that nothing happens to."""
+    return summarise(read_rows(undisturbed))
 
 
 def test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost(
     expected: dict[str, list], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    counts = collect(build_options(tmp_path, kill_once(tmp_path / "killed")))
+    counts = collect(build_options(tmp_path, kill_once(tmp_path / "killed")), TWO_ENGINES)
     assert (tmp_path / "killed").exists()
     check_whole(tmp_path, expected, counts)
     problems = read_problems(tmp_path / "run")
@@ -163,7 +173,7 @@ def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(loca
     agent = AgentConfig(protocol="tools", query_mode="rewrite", max_iterations=3, **called)
     options = build_options(tmp_path)
     options = dataclasses.replace(options, agent=agent, build_engine=lambda config, images, adapters: ScriptedEngine(reply, 0.05))
-    settings = SETTINGS.model_copy(update={"tool_hosts": (ToolHostConfig(tool="name_process"),)})
+    settings = TWO_ENGINES.model_copy(update={"tool_hosts": (ToolHostConfig(tool="name_process"),)})
     counts = collect(options, settings)
     assert (counts["finished"], counts["unfinished"], read_problems(tmp_path / "run")) == (24, 0, [])
     rows = read_rows(tmp_path)
@@ -187,7 +197,7 @@ def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], t
             flag.write_text(str(os.getpid()))
             raise EngineDiedError("core dumped")
 
-    check_whole(tmp_path, expected, collect(build_options(tmp_path, fault)))
+    check_whole(tmp_path, expected, collect(build_options(tmp_path, fault), TWO_ENGINES))
     assert flag.exists()
 
 
@@ -197,7 +207,7 @@ def test_a_question_that_kills_every_engine_is_set_aside(expected: dict[str, lis
         if "question 3?" in str(request.messages):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    counts = collect(build_options(tmp_path, fault))
+    counts = collect(build_options(tmp_path, fault), TWO_ENGINES)
     rows = read_rows(tmp_path)
     assert summarise(rows) == {name: turns for name, turns in expected.items() if not name.startswith("q3/")}
     assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (21, 3, 0)
@@ -256,10 +266,10 @@ def test_a_run_that_is_too_small_to_be_stopped_fails_at_its_end(local_ray: None,
 
 @pytest.mark.parametrize("damage", ["truncated", pytest.param("flipped", marks=pytest.mark.slow)])
 def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
-    expected: dict[str, list], tmp_path: Path, damage: str
+    undisturbed: Path, expected: dict[str, list], tmp_path: Path, damage: str
 ) -> None:
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
     options = build_options(tmp_path)
-    collect(options)
     newest = max(journal.list_files(options.run_dir, TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns)
     if damage == "truncated":
         os.truncate(newest, newest.stat().st_size // 2)
@@ -285,7 +295,7 @@ def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(expected: di
                 pass
 
     with pytest.raises(ArtifactError, match=r"No space left on device.*Free some space"):
-        collect(build_options(small_disk, fill_when_some_are_written))
+        collect(build_options(small_disk, fill_when_some_are_written), TWO_ENGINES)
     kept = read_started(small_disk)
     assert 0 < len(kept) < len(expected)
     # No half file stays; the engine that did not fail may be in the middle of a write for a moment.
@@ -333,7 +343,7 @@ def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: d
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_driver_that_is_killed_twenty_times_loses_and_repeats_nothing(expected: dict[str, list], tmp_path: Path) -> None:
-    from repeated_kills import kill_and_resume  # this file is a script as well, which does not see that one
+    from repeated_kills import kill_and_resume
 
     (tmp_path / "collected").mkdir()
 
@@ -359,17 +369,17 @@ def test_a_node_that_is_lost_takes_nothing_with_it(expected: dict[str, list], tm
 def test_a_node_that_is_cut_off_and_writes_on_leaves_each_rollout_once(expected: dict[str, list], tmp_path: Path) -> None:
     # Ray asks each second, and gives a node up after the third answer that has not come within 3 s.
     asked = {"period_ms": "1000", "timeout_ms": "3000", "failure_threshold": "3", "initial_delay_ms": "1000"}
-    child = start_child("cut_off_a_node", tmp_path, {f"RAY_health_check_{name}": value for name, value in asked.items()})
+    child = start_child("cut_off_a_node", tmp_path, **{f"RAY_health_check_{name}": value for name, value in asked.items()})
     assert child.wait(timeout=300) == 0
     cut = json.loads((tmp_path / "cut.json").read_text())
     assert cut["at"] < cut["wrote_last_at"]
     check_whole(tmp_path, expected, json.loads((tmp_path / "counts.json").read_text()))
 
 
-def start_child(name: str, folder: Path, environment: dict[str, str] | None = None) -> subprocess.Popen:
+def start_child(name: str, folder: Path, **environment: str) -> subprocess.Popen:
     """Run one of the functions below in a driver of its own, all of whose Rays ask for the token."""
     ensure_token(may_create=True)
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", **(environment or {})}
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", **environment}
     return subprocess.Popen([sys.executable, __file__, name, str(folder)], start_new_session=True, env=environment)
 
 
@@ -377,7 +387,7 @@ def collect_in_child(folder: Path) -> None:
     """A collection that is slow enough to be killed."""
     with connect(ClusterConfig(num_cpus=2)):
         (folder / "begun").touch()
-        counts = collect(build_options(folder, delay_s=0.5))
+        counts = collect(build_options(folder, delay_s=0.5), TWO_ENGINES)
     (folder / "counts.json").write_text(json.dumps(counts))
 
 
@@ -390,16 +400,18 @@ def keep_an_error(folder: Path) -> None:
             shutil.rmtree(running_dir, ignore_errors=True)
             Path(running_dir).touch()
 
-    with connect(ClusterConfig(num_cpus=2)):
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    with connect(ClusterConfig(address=str(cluster.address))):
         with pytest.raises(DragRayError) as kept:
-            collect(build_options(folder, fault))
+            collect(build_options(folder, fault), TWO_ENGINES)
         assert kept.value.__context__ is None  # it would be Ray's
         wait_until(lambda: ray.available_resources().get("CPU") == 2)
+    cluster.shutdown()
 
 
 def collect_on_two_nodes(folder: Path, delay_s: float, disturb: Callable[[Cluster, Any], object]) -> tuple[Cluster, Any]:
     """Collect, and disturb one of the nodes when some rollouts are finished; the cluster and that node."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     node, _ = (cluster.add_node(num_cpus=2) for _ in range(2))
     ray.init(address=cluster.address)
 
@@ -412,7 +424,7 @@ def collect_on_two_nodes(folder: Path, delay_s: float, disturb: Callable[[Cluste
 
     disturbing = threading.Thread(target=wait_and_disturb)
     disturbing.start()
-    counts = collect(build_options(folder, note_node, delay_s))
+    counts = collect(build_options(folder, note_node, delay_s), TWO_ENGINES)
     disturbing.join()
     (folder / "counts.json").write_text(json.dumps(counts))
     return cluster, node

@@ -18,7 +18,6 @@ from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
@@ -114,13 +113,10 @@ def configure(**options: Any) -> FinetuneConfig:
 
 
 @pytest.fixture(scope="module")
-def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
+def counts(local_ray: None, run_dir: Path, model_dir: Path) -> dict[str, Any]:
     """What the stage counts after it has trained an adapter."""
     config = RunConfig(run_dir=run_dir, finetune=configure(), engine=EngineConfig(model=str(model_dir)))
-    with (
-        connect(ClusterConfig(num_cpus=1)),
-        StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder,
-    ):
+    with StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder:
         return run_code(STAGES["finetune"], config, folder)
 
 
@@ -199,21 +195,27 @@ def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJo
     )
 
 
+def train_twice(run_dir: Path, model_dir: Path, **options: Any) -> list[float]:
+    """The losses of two steps, without Ray in one process."""
+    job = build_job(run_dir, model_dir, configure(epochs=2, **options))
+    curve = train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: None, None)["curve"]
+    return [point["loss"] for point in curve if "loss" in point]
+
+
+@pytest.fixture(scope="module")
+def plain_losses(run_dir: Path, model_dir: Path) -> list[float]:
+    return train_twice(run_dir, model_dir)
+
+
 @pytest.mark.parametrize(
     "options", [{"gradient_checkpointing": True}, {"batch_size": 1, "gradient_accumulation": 4}, {"image_workers": 0}]
 )
-def test_how_it_trains_does_not_change_what_is_learned(run_dir: Path, model_dir: Path, options: dict[str, Any]) -> None:
-    """Without Ray: one process, two steps."""
-
-    def train_twice(**chosen: Any) -> list[float]:
-        job = build_job(run_dir, model_dir, configure(epochs=2, **chosen))
-        curve = train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: None, None)["curve"]
-        return [point["loss"] for point in curve if "loss" in point]
-
-    plain = train_twice()
-    assert len(plain) == 2
-    assert plain[0] - plain[1] > 0.1
-    assert train_twice(**options) == pytest.approx(plain, rel=1e-3)
+def test_how_it_trains_does_not_change_what_is_learned(
+    run_dir: Path, model_dir: Path, plain_losses: list[float], options: dict[str, Any]
+) -> None:
+    assert len(plain_losses) == 2
+    assert plain_losses[0] - plain_losses[1] > 0.1
+    assert train_twice(run_dir, model_dir, **options) == pytest.approx(plain_losses, rel=1e-3)
 
 
 @pytest.mark.slow

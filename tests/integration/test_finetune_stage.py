@@ -15,11 +15,10 @@ import torch
 from huggingface_hub import ModelCard
 from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
-from process_environments import READABLE, REPORTS_OFF
+from process_environments import REPORTS_OFF
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import RECORD_NAME
-from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.engine.encoders.reward_model import RewardModel
 from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
@@ -29,6 +28,7 @@ from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import find_reranker
+from drag_ray.finetune.publication import Description, publish_adapter
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.pipeline.runner import run_code
@@ -37,18 +37,11 @@ from drag_ray.search.config import RerankConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, compute_file_fingerprint
 
+pytestmark = pytest.mark.usefixtures("local_ray")
+
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80
 BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers' four steps
-
-
-@pytest.fixture(scope="module", autouse=True)
-def local_ray():
-    with pytest.MonkeyPatch.context() as variables:
-        for name, value in READABLE.items():
-            variables.setenv(name, value)
-        with connect(ClusterConfig(num_cpus=2)):
-            yield
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +134,6 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     assert compute_file_fingerprint(tmp_path / "finetune" / "adapter" / "adapter_model.safetensors") in card.text
     assert not (tmp_path / "finetune" / "adapter" / RECORD_NAME).exists()  # nobody knows how such rows were collected
 
-    # Started again before its manifest was written, the stage has nothing left to train and says the same.
-    with open_folder(tmp_path) as folder:
-        assert folder.resumed
-        again = run_code(STAGES["finetune"], config, folder)
-    assert {**again, "tokens_per_s": 0} == {**counts, "tokens_per_s": 0}
-
     other = make_nano_model(tmp_path / "other", hidden_size=48)
     with pytest.raises(TrainError, match=r"hidden size 32.*hidden size 48"):
         check_adapter_fits(read_base_model(str(other)), tmp_path / "finetune" / "adapter")
@@ -195,8 +182,8 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
 
 
 def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
-    held_out = write_pairs(tmp_path, num_rows=32)
-    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=1e-3, batch_size=4)
+    held_out = write_pairs(tmp_path, num_rows=16)
+    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=3e-3, batch_size=4)
     assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)
     assert curve[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
     assert curve[-1]["eval_loss"] < 0.5
@@ -228,18 +215,19 @@ def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_mode
     ]
     alone = {**rows[0], "prompt": say("user", "Where is nothing?")}
     write_split(tmp_path, "reward", [*rows[:39], alone, *rows[39:]], 40)
-    config = make_config(tmp_path, nano_model, method="reward", epochs=3, learning_rate=5e-3, batch_size=4)
-    with open_folder(tmp_path) as folder:
-        counts = run_code(STAGES["finetune"], config, folder)
+    options = {"method": "reward", "epochs": 3, "learning_rate": 5e-3, "batch_size": 4}
+    counts, curve = train_alone(tmp_path, nano_model, **options)
     assert (counts["rows"], counts["rows_without_advantage"], counts["validation_rows"]) == (39, 1, 9)
-    assert counts["eval_pair_accuracy"] == 1
+    assert curve[-1]["eval_pair_accuracy"] == 1
+    described = Description(make_config(tmp_path, nano_model, **options).finetune, counts, {}, None)
+    publish_adapter(tmp_path / "adapter", str(nano_model), described, None, tmp_path / "finetune")
     adapter_dir, merged_dir = tmp_path / "finetune" / "adapter", tmp_path / "finetune" / "merged"
     conversations = [[*row["prompt"], *row["completion"]] for row in rows[39:]]
     rewards = _compute_rewards(nano_model, adapter_dir, conversations).view(-1, len(scores))
     pairs = torch.stack([rewards[:, better] - rewards[:, worse] for better, worse in itertools.combinations(range(3), 2)])
     expected = -torch.nn.functional.logsigmoid(pairs).mean().item()
-    assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
-    assert counts["eval_loss_after"] < 0.3 < counts["eval_loss_before"]
+    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
+    assert curve[-1]["eval_loss"] < 0.3 < curve[0]["eval_loss"]
 
     found = RewardModel(merged_dir).score(rows[-1]["prompt"], list(scores))
     assert found == pytest.approx(rewards[-1].tolist(), abs=0.2)  # in bfloat16

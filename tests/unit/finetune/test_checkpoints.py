@@ -101,8 +101,12 @@ def test_a_training_that_passes_over_damage_comes_to_the_same_end(job: TrainJob,
     (folder / f"checkpoint_{NUM_ROWS}" / "optimizer.pt").unlink()  # of which transformers would say nothing
     last, _ = find_last(folder)
     shutil.rmtree(folder / f"checkpoint_{NUM_ROWS}")
-    train(job, tokenize_training_rows(job), keep_in(folder), last)
+    rows = tokenize_training_rows(job)
+    outcome = train(job, rows, keep_in(folder), last)
     assert find_last(folder) == (folder / f"checkpoint_{NUM_ROWS}", [])
+    # Once more, as after a kill before the manifest was written: there is nothing left to train, and it comes to the same.
+    again = train(job, rows, lambda metrics, checkpoint_dir: pytest.fail("reported"), folder / f"checkpoint_{NUM_ROWS}")
+    assert (again["counts"], again["curve"]) == (outcome["counts"], outcome["curve"])
     ends = [parent / f"checkpoint_{NUM_ROWS}" / "adapter_model.safetensors" for parent in (folder, trained)]
     assert ends[0].read_bytes() == ends[1].read_bytes()
 

@@ -175,8 +175,9 @@ def test_the_samples_of_a_question_stay_together() -> None:
 
 def test_an_engine_has_as_many_chunks_as_fill_it() -> None:
     # A chunk of 4 is open for 1 + 1/2 + 1/3 + 1/4 = 25/12 rollouts, so 16 slots take 4 * 25/12 chunks; and one more follows.
-    assert count_chunks_at_once(chunk_rollouts=4, concurrent_rollouts=16) == 10
-    assert count_chunks_at_once(chunk_rollouts=1, concurrent_rollouts=16) == 17
+    assert count_chunks_at_once(chunk_rollouts=4, concurrent_rollouts=16, share=100) == 10
+    assert count_chunks_at_once(chunk_rollouts=1, concurrent_rollouts=16, share=100) == 17
+    assert count_chunks_at_once(chunk_rollouts=4, concurrent_rollouts=16, share=4) == 4
 
 
 def test_an_engine_with_many_slots_takes_larger_chunks() -> None:

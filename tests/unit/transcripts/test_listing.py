@@ -5,8 +5,8 @@ from math import log2
 from pathlib import Path
 
 import pytest
-from factories import build_answer, build_call, build_trajectory, change
-from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, ORDERED, write
+from factories import build_answer, build_call, build_trajectory, change, write_trajectories
+from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, ORDERED
 
 from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DataError
@@ -65,9 +65,9 @@ def test_whole_trajectories_come_in_the_order_of_their_listing_from_runs_stages_
 def test_an_evaluation_names_its_policies_and_of_a_list_the_last_order_counts(tmp_path: Path) -> None:
     for engine, policies in (("engine1", ("prompted", "base")), ("engine2", ("tuned",))):
         trajectories = [change(MISSED, policy=policy) for policy in policies]
-        write(tmp_path / "evaluate" / "rollouts" / engine / "trajectories" / "1.parquet", *trajectories)
+        write_trajectories(tmp_path / "evaluate" / "rollouts" / engine / "trajectories" / "1.parquet", trajectories)
     assert choose(read_listing(tmp_path / "evaluate"), Selection())["policy"].to_list() == ["base", "prompted", "tuned"]
-    listing = read_listing(write(tmp_path / "some.parquet", ORDERED))
+    listing = read_listing(write_trajectories(tmp_path / "some.parquet", [ORDERED]))
     columns = ["outcome", "turns", "searches", "question_rank", "first_rank", "best_rank"]
     assert listing.select(columns).rows() == [("found", 3, 2, 7, 3, 3)]
 
@@ -80,7 +80,7 @@ def test_where_nothing_is_to_be_read_or_matches_the_error_says_so(run_dir: Path,
     with pytest.raises(DataError, match=r"pages\.parquet: no column 'id' in this trajectories table"):
         read_listing(run_dir / "index")
     with pytest.raises(DataError, match="its files hold no trajectory"):
-        read_listing(write(tmp_path / "empty.parquet"))
+        read_listing(write_trajectories(tmp_path / "empty.parquet", []))
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(ArtifactError, match=r"cut\.parquet: not what was written \(.*\)\. Remove it and collect again"):
         read_listing(tmp_path / "cut.parquet")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import build_answer, build_call, build_trajectory, change
+from factories import build_answer, build_call, build_trajectory, change, write_trajectories
 from PIL import Image
-from transcript_cases import FOUND, MISSED, SCRIPT, write
+from transcript_cases import FOUND, MISSED, SCRIPT
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import DataError
@@ -135,7 +135,9 @@ def test_without_an_index_there_are_no_pictures(run_dir: Path, tmp_path: Path) -
 
 
 def test_hinted_rollouts_are_no_success_of_the_policy(run_dir: Path) -> None:
-    write(run_dir / "collect" / "trajectories" / "4.parquet", change(MISSED, id="q2/default/0/hinted", hinted=True))
+    write_trajectories(
+        run_dir / "collect" / "trajectories" / "4.parquet", [change(MISSED, id="q2/default/0/hinted", hinted=True)]
+    )
     figures = {label: (value, remark) for value, label, remark in page_module.list_figures(read_listing(run_dir))}
     assert figures["trajectories"] == ("4", "3 questions, 1 hinted apart")
     assert figures["found"] == ("50%", "2 trajectories")
@@ -161,7 +163,9 @@ def keys(run_dir: Path) -> list[str]:
     """A call showed two images, of which the first was of a page; its rollout is in the run."""
     pictures = [(run_dir / "index" / "page_images", "red"), (run_dir / "collect" / "images", "green")]
     keys = [ImageStore(root).write(Image.new("RGB", (600, 800), color)) for root, color in pictures]
-    write(run_dir / "collect" / "trajectories" / "9.parquet", show(build_trajectory(build_call("crop"), build_answer()), *keys))
+    write_trajectories(
+        run_dir / "collect" / "trajectories" / "9.parquet", [show(build_trajectory(build_call("crop"), build_answer()), *keys)]
+    )
     return keys
 
 
@@ -193,7 +197,9 @@ def test_a_notebook_shows_small_pictures_within_limits(run_dir: Path, keys: list
 @pytest.mark.parametrize("key", ["../../secret.jpg", "/etc/passwd", "ab/" + 32 * "c" + ".jpg", 5, ["x"]])
 def test_a_key_that_is_none_of_the_run_shows_nothing(run_dir: Path, key: object) -> None:
     (run_dir.parent / "secret.jpg").write_bytes(b"secret")
-    write(run_dir / "collect" / "trajectories" / "9.parquet", show(build_trajectory(build_call("crop"), build_answer()), key))
+    write_trajectories(
+        run_dir / "collect" / "trajectories" / "9.parquet", [show(build_trajectory(build_call("crop"), build_answer()), key)]
+    )
     write_page(run_dir, Selection(id="q7"), run_dir / "page.html")
     html = (run_dir / "page.html").read_text()
     assert len(read_pictures(html)) == 1  # of the evidence
