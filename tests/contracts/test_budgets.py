@@ -12,12 +12,12 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_740,
-    "api": 1_170,
-    "baselines": 2_030,
+    "api": 1_180,
+    "baselines": 2_050,
     "cli": 610,
     "cluster": 1_290,
     "collect": 170,
-    "corpus": 3_720,
+    "corpus": 3_760,
     "embed": 90,
     "engine": 3_960,
     "evaluate": 5_630,
@@ -25,11 +25,12 @@ LINES = {
     "finetune": 4_070,
     "format": 2_750,
     "index": 570,
-    "pipeline": 1_340,
+    "pipeline": 1_380,
     "process": 2_390,
     "prompt": 590,
+    "questions": 820,
     "recipes": 1_320,
-    "rollout": 3_140,
+    "rollout": 3_160,
     "search": 2_770,
     "serve": 4_240,
     "stage_runs": 810,
@@ -40,10 +41,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 448
-OPTIONS = 339
+FILES = 457
+OPTIONS = 350
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_190
+TEST_LINES = 46_690
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
