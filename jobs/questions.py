@@ -1,6 +1,6 @@
 """Have a model write questions, with answers and evidence, from the pages of an index.
 
-On this machine:    python jobs/questions.py --corpus.questions "" --config jobs/configs/demo.toml
+On this machine:    python jobs/questions.py --run-dir runs/mine --questions.limit 500
 On a cluster:       ray job submit --address http://HEAD:8265 --working-dir . -- python jobs/questions.py --run-dir /shared/run
 All options:        python jobs/questions.py --help
 """

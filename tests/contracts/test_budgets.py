@@ -44,7 +44,7 @@ LINES = {
 FILES = 457
 OPTIONS = 350
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_690
+TEST_LINES = 46_710
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
