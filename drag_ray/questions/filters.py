@@ -7,7 +7,8 @@ from drag_ray.corpus.near_duplicates import Shingles, find_similar, hash_runs, l
 
 _NOUN = r"(?:pages?|documents?|passages?|texts?|articles?|excerpts?|sections?|paragraphs?|chapters?|tables?|figures?|snippets?)"
 _SELF_REFERENCE = re.compile(
-    rf"\b(?:(?:this|these|the\s+(?:above|given|following|provided|preceding|present|attached))\s+{_NOUN}"
+    rf"\b(?:(?:this|these)\s+(?:functions?|methods?|commands?|classes|class|examples?|code)"
+    rf"|(?:this|these|the\s+(?:above|given|following|provided|preceding|present|attached))\s+{_NOUN}"
     rf"|(?:according\s+to|in|on|by|of|from)\s+the\s+{_NOUN}"
     rf"|the\s+{_NOUN}\s+(?:say|explain|describe|mention|state|discuss|show|list|contain|provide)s?"
     r"|(?:stated|mentioned|described|shown|listed|given|provided)\s+(?:above|below|here)"

@@ -92,7 +92,8 @@ def write_answer_prompt(question: str, page: str = "", max_chars: int = 0) -> st
 
 
 def read_written(reply: str) -> Written | None:
-    """The question and the answer of a reply; None for whatever is not one object as was asked for, fenced or not."""
+    """The question and the answer of a reply; None for whatever is not one object as was asked for, fenced or not, and for a
+    question that is its own answer."""
     rest = (split_reasoning(reply)[1] or "").strip()
     try:
         said, more = decode_first(rest.removeprefix("```").removeprefix("json").removesuffix("```"))
@@ -101,7 +102,8 @@ def read_written(reply: str) -> Written | None:
     if more or not isinstance(said, dict) or said.keys() != {"question", "answer"}:
         return None
     texts = [_collapse(to_encodable(value)) if isinstance(value, str) else "" for value in (said["question"], said["answer"])]
-    return Written(*texts) if all(map(list_words, texts)) else None
+    asked, answered = map(list_words, texts)
+    return Written(*texts) if asked and answered and asked != answered else None
 
 
 def read_answer(reply: str) -> str:

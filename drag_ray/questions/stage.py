@@ -165,6 +165,6 @@ def _split(questions: Sequence[Question], near_duplicates: NearDuplicates, corpu
     """The questions with their splits, by document; by page where no document is small enough for the test."""
     split, _ = split_questions(questions, corpus.test_fraction, corpus.seed, "document", near_duplicates)
     if corpus.test_fraction and questions and not any(question.split == "test" for question in split):
-        _logger.info("questions: no document has few enough of them for the test, so pages of one document are on both sides")
         split, _ = split_questions(questions, corpus.test_fraction, corpus.seed, "question", near_duplicates)
+        _logger.info("questions: no document has few enough of them for the test, so they are split by page")
     return split

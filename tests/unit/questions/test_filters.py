@@ -14,6 +14,7 @@ from drag_ray.questions.filters import copies_run, find_repeated, refers_to_page
         "How many hours are mentioned above?",
         "What is the topic of the given passage?",
         "How does the page explain the pump?",
+        "When should I use this function?",
         "Was steht in diesem Abschnitt über Pumpen?",
         "Que dit cette page ?",
         "¿Qué dice este documento?",

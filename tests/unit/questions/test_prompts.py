@@ -31,6 +31,7 @@ def test_a_reply_of_one_object_is_a_question(reply: str) -> None:
         '{"question": "?", "answer": "it"}',
         '{"question": "What is it?", "answer": " "}',
         '{"question": "What is it?", "answer": "it", "note": "x"}',
+        '{"question": "What is it?", "answer": "What is it"}',
         "[" * 100_000,
     ],
 )
