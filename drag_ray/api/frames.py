@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray import schemas
-from drag_ray.corpus.questions import QUESTIONS_NAME
+from drag_ray.corpus.questions import read_run_questions
 from drag_ray.evaluate import outcome
 from drag_ray.evaluate.question_result import to_line
 from drag_ray.transcripts.listing import list_files
@@ -70,10 +70,10 @@ def to_measures(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(flat, infer_schema_length=None)
 
 
-def read_questions(index_dir: Path) -> pl.DataFrame:
-    """The questions of an index stage, a row each.
+def read_questions(index_dir: Path, written_dir: Path | None = None) -> pl.DataFrame:
+    """The questions of an index stage, or of a stage `questions` (see `read_run_questions`), a row each.
 
     Raises:
         DataError: they cannot be read.
     """
-    return pl.DataFrame(schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS))
+    return pl.DataFrame(read_run_questions(index_dir, written_dir))

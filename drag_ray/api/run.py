@@ -87,6 +87,16 @@ class Run(RunExchange):
         """
         return self.run_stage("index", **options)
 
+    def questions(self, **options: Any) -> Manifest:
+        """Have a model write questions from the pages of the index, which has none; otherwise as `index`.
+
+        Examples:
+            >>> run.questions(questions={"limits": 500})
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: options: unknown key 'questions.limits'. Did you mean 'limit'? Allowed here: ...
+        """
+        return self.run_stage("questions", **options)
+
     def tune(self, **options: Any) -> Manifest:
         """Choose how pages are searched, by training questions, before anything is trained; otherwise as `index`.
 

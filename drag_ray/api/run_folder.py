@@ -10,7 +10,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import find_own, open_inputs
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.damage import refuse_damage
-from drag_ray.storage.artifacts import require_manifest
+from drag_ray.storage.artifacts import read_manifest, require_manifest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -136,7 +136,7 @@ class RunFolder:
         return read_measures(self.locate("evaluate", name, scope))
 
     def read_questions(self) -> "pl.DataFrame":
-        """The questions of the index with their evidence, answers and side of the split, a row each.
+        """The questions of the index, or those written from it, with their evidence, answers and side of the split, a row each.
 
         Raises:
             ArtifactError: the index has not finished.
@@ -147,7 +147,8 @@ class RunFolder:
         """
         from drag_ray.api.frames import read_questions
 
-        return read_questions(self._require("index"))
+        written_dir = self.locate("questions")
+        return read_questions(self._require("index"), written_dir if read_manifest(written_dir) else None)
 
     def score(self, name: str = "", scope: str = "", **terms: Any) -> "Report":
         """The run's evaluation, scored again; `terms` are those of `drag_ray.score`.

@@ -16,6 +16,7 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.weights import WeightedSearcher
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
+from drag_ray.types import Question
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageSearcher
@@ -49,6 +50,7 @@ class Sources:
         reranker: the folder of the reranker that the run has trained.
         embed_dir: the folder of the stage `embed`, where it is read.
         dense_weight: of the run's agent (agent.dense_weight).
+        written_dir: the folder of the stage `questions`, where it is read.
     """
 
     options: OptionSections
@@ -57,6 +59,17 @@ class Sources:
     reranker: Path | None = None
     embed_dir: Path | None = None
     dense_weight: float | None = None
+    written_dir: Path | None = None
+
+    def draw_questions(self, limit: int) -> list[Question]:
+        """Training questions of the run, drawn at random; all for a limit of 0.
+
+        Raises:
+            DataError: there are none.
+        """
+        from drag_ray.corpus.questions import draw_split
+
+        return draw_split(self.index_dir, "train", limit, self.seed, written_dir=self.written_dir)
 
 
 @dataclass(frozen=True)

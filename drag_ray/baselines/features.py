@@ -60,12 +60,11 @@ class Features(RawQuestion):
             ConfigError: vectors are to find pages, and the index has none.
         """
         from drag_ray.baselines.feature_training import fit
-        from drag_ray.corpus.questions import draw_split
         from drag_ray.search.searcher import Searcher
 
         options = sources.options.take(FeatureConfig)
         found_by = FOUND_BY[options.retrieval].prepare(sources)
-        questions = draw_split(sources.index_dir, "train", options.max_questions, sources.seed)
+        questions = sources.draw_questions(options.max_questions)
         searcher = Searcher(sources.index_dir / "search_index")
         index = found_by.open_searcher(searcher, [question.question for question in questions])
         model = fit(questions, index, options.depth, searcher, sources.seed)

@@ -62,10 +62,11 @@ class Neighbours(TermBaseline):
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
         """With the run's options and its training questions."""
-        from drag_ray.corpus.questions import draw_split
-
         options = sources.options.take(NeighbourConfig)
-        return cls(options, tuple(draw_split(sources.index_dir, "train", options.max_questions, sources.seed)))
+        return cls(
+            options,
+            tuple(sources.draw_questions(options.max_questions)),
+        )
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that search for the question and the strongest terms."""

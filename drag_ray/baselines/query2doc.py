@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from drag_ray import schemas
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.passages import Analyze, PassageBaseline, PassageConfig
 from drag_ray.baselines.weights import expand_terms
@@ -40,7 +39,8 @@ class Query2doc(PassageBaseline):
     def prepare(cls, sources: Sources) -> Self:
         """With the run's options, and examples from its index."""
         options = sources.options.take(PassageConfig)
-        return cls(options, read_examples(sources.index_dir, options.num_examples, options.example_chars, sources.seed))
+        drawn = (options.num_examples, options.example_chars, sources.seed)
+        return cls(options, read_examples(sources.index_dir, *drawn, sources.written_dir))
 
     def build_messages(self, question: str) -> tuple[Message, ...]:
         """The paper's request, with the examples as earlier turns of a conversation."""
@@ -56,8 +56,10 @@ class Query2doc(PassageBaseline):
         return expand_terms(analyze(question), _QUESTION_REPEATS, Counter(analyze(passage)))
 
 
-def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: int) -> tuple[PassageExample, ...]:
-    """Training questions of an index stage, drawn at random, each with the beginning of its first evidence page.
+def read_examples(
+    index_dir: Path, num_examples: int, passage_chars: int, seed: int, written_dir: Path | None = None
+) -> tuple[PassageExample, ...]:
+    """Training questions of a run (see `read_run_questions`), drawn at random, each with how its first evidence page begins.
 
     Raises:
         DataError: the questions cannot be read.
@@ -65,12 +67,11 @@ def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: 
     """
     import polars as pl
 
-    from drag_ray.corpus.questions import draw_questions
+    from drag_ray.corpus.questions import draw_questions, read_split
 
     if not num_examples:
         return ()
-    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
-    train = [schemas.to_question(row) for row in rows if row["split"] == "train"]
+    train = read_split(index_dir, "train", written_dir)
     examples: list[PassageExample] = []
     pages_path = index_dir / "pages.parquet"
     for question in draw_questions(train, num_examples, seed) if train else []:

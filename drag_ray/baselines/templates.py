@@ -37,11 +37,10 @@ class Templates(TermBaseline):
         """With words that were tried out on the run's training questions, which takes a minute or two for thousands of them, and
         is done once in a pipeline."""
         from drag_ray.baselines.template_search import find_templates_once
-        from drag_ray.corpus.questions import draw_split
         from drag_ray.search.index import read_fingerprint
 
         options = sources.options.take(TemplateConfig)
-        questions = tuple(draw_split(sources.index_dir, "train", options.max_questions, sources.seed))
+        questions = tuple(sources.draw_questions(options.max_questions))
         index_dir = sources.index_dir / "search_index"
         index_fingerprint = read_fingerprint(index_dir)
         return cls(

@@ -31,8 +31,9 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
     options = build_options(sections.agent, sections.writer, sections.rollout, *places)
     options = with_degradation(options, settings.degradation, "collect.degradation")
     prepare_engines(options, sections.rollout)  # which start while proposers are prepared
-    questions = draw_split(inputs["index"], "train", settings.limit, sections.seed)
-    sources = Sources(settings, inputs["index"], sections.seed)
+    written_dir = inputs.find("questions")
+    questions = draw_split(inputs["index"], "train", settings.limit, sections.seed, written_dir=written_dir)
+    sources = Sources(settings, inputs["index"], sections.seed, written_dir=written_dir)
     proposers = {name: BASELINES[name].prepare(sources) for name in settings.proposals}
     plan = build_plan(
         questions,

@@ -1,8 +1,8 @@
 """Options of the corpus: the documents, the questions and their split."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
 from drag_ray.storage.object_store import NameOrUri
@@ -23,7 +23,8 @@ class CorpusConfig(BaseConfig):
     hdfs://), which is copied to the stage's folder while it is read"""
     questions: NameOrUri = MANUALS
     """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file, which may be in an object
-    store with its images among the documents; empty for none"""
+    store with its images among the documents; empty for none, which a pipeline then has written from the pages (the stage
+    `questions`). Where documents of your own are named and nothing is said here, it is empty"""
     allow_unanswerable: bool = False
     """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
     manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
@@ -64,3 +65,11 @@ class CorpusConfig(BaseConfig):
     """what never spans the split: questions that share a page or a near-duplicate of it, or also those that share a file"""
     seed: int = 0
     """draws the limited questions and the split"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_questions_of_other_documents(cls, options: Any) -> Any:
+        if isinstance(options, dict) and "documents" in options and "questions" not in options:
+            documents: Any = options["documents"]
+            return options | {"questions": documents if documents in EMBEDDED else ""}
+        return options

@@ -50,11 +50,19 @@ Shingles = NDArray[np.uint64]
 
 
 def compute_shingles(text: str) -> Shingles:
-    """The set of shingles of a text: 64-bit hashes of them, each once, in ascending order; none of a short text."""
-    words = _WORD.findall(normalise(text).casefold())
-    if len(words) < MIN_WORDS:
-        return np.empty(0, np.uint64)
-    runs = zip(*(words[start:] for start in range(_SHINGLE_WORDS)), strict=False)
+    """The set of shingles of a text (see `hash_runs`); none of a short text."""
+    words = list_words(text)
+    return hash_runs(words, _SHINGLE_WORDS) if len(words) >= MIN_WORDS else np.empty(0, np.uint64)
+
+
+def list_words(text: str) -> list[str]:
+    """The words of a text in order, in the normal form and without case; a Chinese, Japanese or Korean character is one."""
+    return _WORD.findall(normalise(text).casefold())
+
+
+def hash_runs(words: Sequence[str], length: int) -> Shingles:
+    """The set of all runs of so many words: 64-bit hashes of them, each once, in ascending order."""
+    runs = zip(*(words[start:] for start in range(length)), strict=False)
     digests = (hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest() for run in runs)
     return np.unique(np.frombuffer(b"".join(digests), "<u8"))
 
@@ -130,23 +138,30 @@ def list_evidence(questions: Iterable[Question]) -> dict[Evidence, None]:
     return dict.fromkeys(page for question in questions for page in question.evidence)
 
 
-def write_near_duplicates(index_dir: Path, near_duplicates: NearDuplicates) -> None:
-    """Write the table into the folder of the index stage."""
+def write_near_duplicates(stage_dir: Path, near_duplicates: NearDuplicates) -> None:
+    """Write the table into the folder of the stage that made the questions."""
     rows = [(page.file, page.page_number, numbers) for page, numbers in near_duplicates.items()]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-    write_parquet(index_dir / TABLE_NAME, pa.table(columns, schema=schemas.NEAR_DUPLICATES))
+    write_parquet(stage_dir / TABLE_NAME, pa.table(columns, schema=schemas.NEAR_DUPLICATES))
 
 
-def read_near_duplicates(index_dir: Path, questions: Iterable[Question]) -> NearDuplicates:
+def read_near_duplicates(index_dir: Path, questions: Iterable[Question], written_dir: Path | None = None) -> NearDuplicates:
     """The near-duplicates among the evidence of the questions and of those of the index.
 
     They are as recorded, or found now if a page of the questions was not evidence when they were: questions may come from
     elsewhere.
 
+    Args:
+        index_dir: the folder of the index stage.
+        questions: any.
+        written_dir: the folder of the stage `questions`, where it is read: its table counts where that of the index is empty.
+
     Raises:
-        DataError: a table of the index stage is missing or unreadable.
+        DataError: a table is missing or unreadable.
     """
     table = schemas.read_table(index_dir / TABLE_NAME, schemas.NEAR_DUPLICATES)
+    if written_dir and not table.num_rows:
+        table = schemas.read_table(written_dir / TABLE_NAME, schemas.NEAR_DUPLICATES)
     rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
     recorded = {Evidence(file, page_number): numbers for file, page_number, numbers in rows}
     wanted = list_evidence(questions)

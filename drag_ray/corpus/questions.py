@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from drag_ray import schemas
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.question_images import IMAGE_COLUMNS, QuestionImages
@@ -249,13 +251,23 @@ def _join_answer(parts: list[Any], name: str) -> str:
 QUESTIONS_NAME = "questions.parquet"
 
 
-def read_split(index_dir: Path, split: str) -> list[Question]:
-    """The questions of a split, `train` or `test`; none if it has none.
+def read_run_questions(index_dir: Path, written_dir: Path | None = None) -> pa.Table:
+    """The table of the questions of a run: those of its index or, where that has none, those that a model has written.
+
+    Args:
+        index_dir: the folder of the index stage.
+        written_dir: that of the stage `questions`, where it is read.
 
     Raises:
         DataError: the table is missing or is not one of questions.
     """
-    rows = schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()
+    table = schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS)
+    return table if table.num_rows or not written_dir else schemas.read_table(written_dir / QUESTIONS_NAME, schemas.QUESTIONS)
+
+
+def read_split(index_dir: Path, split: str, written_dir: Path | None = None) -> list[Question]:
+    """The questions of a split, `train` or `test`; none if it has none. Otherwise as `read_run_questions`."""
+    rows = read_run_questions(index_dir, written_dir).to_pylist()
     return [schemas.to_question(row) for row in rows if row["split"] == split]
 
 
@@ -264,7 +276,9 @@ def is_measurable(question: Question, by_answer: bool = False) -> bool:
     return bool(question.evidence or (by_answer and question.answers))
 
 
-def draw_split(index_dir: Path, split: str, limit: int, seed: int, by_answer: bool = False) -> list[Question]:
+def draw_split(
+    index_dir: Path, split: str, limit: int, seed: int, by_answer: bool = False, written_dir: Path | None = None
+) -> list[Question]:
     """The questions of a split to roll out; at most `limit` of them, drawn at random with `seed`, if it is not 0.
 
     Those that are not measurable can be rolled out, but there is nothing to evaluate: the test split goes without.
@@ -272,7 +286,8 @@ def draw_split(index_dir: Path, split: str, limit: int, seed: int, by_answer: bo
     Raises:
         DataError: the split has none, or as `read_split`.
     """
-    questions = [question for question in read_split(index_dir, split) if split != "test" or is_measurable(question, by_answer)]
+    found = read_split(index_dir, split, written_dir)
+    questions = [question for question in found if split != "test" or is_measurable(question, by_answer)]
     if not questions:
         raise DataError(f"{index_dir / QUESTIONS_NAME}: no {split} question. See corpus.questions and corpus.test_fraction.")
     return draw_questions(questions, limit, seed)

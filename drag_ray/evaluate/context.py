@@ -107,7 +107,9 @@ def build_context(
     """
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
-    asked = f"{num_questions} {sections.evaluate.split} questions on {record.num_pages} pages, asked by {sections.engine.model}."
+    are_written = "questions" in manifests and not manifests["index"].counts.get("questions")
+    questions = f"{num_questions} {sections.evaluate.split} questions{' that a model has written' if are_written else ''}"
+    asked = f"{questions} on {record.num_pages} pages, asked by {sections.engine.model}."
     return ReportContext(
         search_operator=record.operator,
         analyzer=record.analyzer,

@@ -29,7 +29,7 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
     """
     by_answer = task in ANSWERING
     if settings.split == TEST:
-        return draw_split(inputs["index"], TEST, settings.limit, seed, by_answer)
+        return draw_split(inputs["index"], TEST, settings.limit, seed, by_answer, inputs.find("questions"))
     return draw_questions(draw_validation(inputs, by_answer), settings.limit, seed)
 
 
@@ -72,7 +72,7 @@ def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
     adapters = [sections.engine.adapter, *settings.adapters, *(model.adapter for model in settings.models.values())]
     if any(adapters) or any(inputs.find(stage) for stage in ("format", "finetune", "prompt")):
         return draw_validation(inputs)
-    questions = _read_train(inputs["index"])
+    questions = _read_train(inputs)
     if not questions:
         raise DataError(
             f"{inputs['index']}: no train question with evidence to find the weight of the question on, expected at least one. "
@@ -99,7 +99,7 @@ def draw_validation(inputs: Inputs, by_answer: bool = False) -> list[Question]:
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     _refuse_seen(inputs.find("prompt"), format_dir)
     ids = read_side(format_dir, VALIDATION)
-    questions = [question for question in _read_train(index_dir, by_answer) if question.id in ids]
+    questions = [question for question in _read_train(inputs, by_answer) if question.id in ids]
     if not questions:
         raise DataError(
             f"{format_dir / SIDES_NAME}: of its {len(ids)} validation questions none is a train question with evidence in "
@@ -108,9 +108,10 @@ def draw_validation(inputs: Inputs, by_answer: bool = False) -> list[Question]:
     return questions
 
 
-def _read_train(index_dir: Path, by_answer: bool = False) -> list[Question]:
+def _read_train(inputs: Inputs, by_answer: bool = False) -> list[Question]:
     """The train questions that something can be measured on."""
-    return [question for question in read_split(index_dir, "train") if is_measurable(question, by_answer)]
+    train = read_split(inputs["index"], "train", inputs.find("questions"))
+    return [question for question in train if is_measurable(question, by_answer)]
 
 
 def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:

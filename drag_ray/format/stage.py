@@ -59,8 +59,9 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     parts = list_parts(process_dir)
     survey = survey_parts(process_dir, parts)
     index_dir = inputs.find("index")  # trajectories from elsewhere come without one
-    evaluation = read_split(index_dir, "test") if index_dir else []
-    near_duplicates = read_near_duplicates(index_dir, survey.questions) if index_dir else NO_NEAR_DUPLICATES
+    written_dir = inputs.find("questions")
+    evaluation = read_split(index_dir, "test", written_dir) if index_dir else []
+    near_duplicates = read_near_duplicates(index_dir, survey.questions, written_dir) if index_dir else NO_NEAR_DUPLICATES
     unlabelled = _list_unlabelled(index_dir, survey) if index_dir and options.teacher.model else {}
     sides = assign_sides(survey.questions, evaluation, options, near_duplicates)
     for questions in unlabelled.values():

@@ -228,7 +228,9 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     rankers = plan_rankers(config, Address("process", scope=f"{_SCOPE}/1"))
     evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
-    finished: dict[str, Manifest] = {}
+    # Questions are written by the model that the run begins with, not by that of a round.
+    before = [stage for stage in list_pipeline(config) if stage.name in ("index", "questions")]
+    finished = run_stages(before, config, start_ray)
     for number, round_config in enumerate(configs, start=1):
         finished |= run_stages([STAGES[name] for name in _TRAINED], round_config, start_ray)
         finished |= run_stages([STAGES["evaluate"]], build_validation(round_config), start_ray)

@@ -19,6 +19,7 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig
 from drag_ray.prompt.config import PromptConfig
+from drag_ray.questions.config import QuestionsConfig
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.serve.config import ServeConfig
@@ -82,6 +83,7 @@ class RunConfig(BaseConfig):
     agent: AgentConfig = AgentConfig()
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()
+    questions: QuestionsConfig = QuestionsConfig()
     tune: TuneConfig = TuneConfig()
     collect: CollectConfig = CollectConfig()
     process: ProcessConfig = ProcessConfig()
@@ -134,6 +136,11 @@ class RunConfig(BaseConfig):
         if self.collect.teacher and self.rounds:
             raise ValueError("rounds collect with the policy of the round before: leave out rounds, or collect.teacher")
         return self
+
+    @property
+    def writes_questions(self) -> bool:
+        """True if the pipeline has questions written (the stage `questions`): none are given."""
+        return not self.corpus.questions
 
     def take(self, sections: type[SectionsT]) -> SectionsT:
         """The sections that a stage receives."""

@@ -11,6 +11,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.interruption import let_waits_end
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import Sections
+from drag_ray.corpus.config import CorpusConfig
 from drag_ray.embed.config import EmbedSections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateSections
@@ -20,8 +21,10 @@ from drag_ray.index.config import IndexSections
 from drag_ray.process.config import ProcessSections
 from drag_ray.prompt.config import PromptSections
 from drag_ray.prompt.outcome import JOURNAL_NAME
+from drag_ray.questions.config import READ_OF_CORPUS, QuestionsSections
+from drag_ray.questions.outcome import JOURNAL_NAME as DRAFTS_NAME
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.folder import IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
+from drag_ray.rollout.folder import BEGUN_DIR_NAME, IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
 from drag_ray.serve.config import ServeSections
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -107,10 +110,27 @@ STAGES: dict[str, Stage] = {
             is_shared=True,
         ),
         Stage(
+            name="questions",
+            summary="Have a model write questions, with answers and evidence, from the pages of the index.",
+            sections=QuestionsSections,
+            reads=("index",),
+            runtime_only_options=(
+                *_ROLLOUT_RUNTIME,
+                "engine.logprobs",
+                *(f"corpus.{name}" for name in CorpusConfig.model_fields if name not in READ_OF_CORPUS),
+            ),
+            packages=("datasketch",),
+            own_files=(DRAFTS_NAME, BEGUN_DIR_NAME, LOGS_DIR_NAME),
+            repairs_in_place=True,  # from its journal, without asking the model again
+            is_shared=True,
+            switch="writes_questions",
+        ),
+        Stage(
             name="tune",
             summary="Choose how pages are searched, by training questions, before anything is trained.",
             sections=TuneSections,
             reads=("index",),
+            optional_inputs=("questions",),
             runtime_only_options=tuple(f"agent.{name}" for name in AgentConfig.model_fields if name not in READ_OF_AGENT),
             is_shared=True,
             switch="tune_search",
@@ -121,7 +141,7 @@ STAGES: dict[str, Stage] = {
             sections=CollectSections,
             version=2,
             reads=("index",),
-            optional_inputs=("embed",),  # where the agent searches by vectors
+            optional_inputs=("questions", "embed"),  # where the index has none; where the agent searches by vectors
             runtime_only_options=(*_ROLLOUT_RUNTIME, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
             checked_on_open=(IMAGES_DIR_NAME,),
@@ -140,7 +160,7 @@ STAGES: dict[str, Stage] = {
             sections=FormatSections,
             version=2,
             reads=("process",),
-            optional_inputs=("index", "embed"),  # trajectories from elsewhere come without an index
+            optional_inputs=("index", "questions", "embed"),  # trajectories from elsewhere come without an index
             checked_on_open=(IMAGES_DIR_NAME,),
         ),
         Stage(
@@ -172,8 +192,9 @@ STAGES: dict[str, Stage] = {
             sections=PromptSections,
             version=2,
             reads=("index",),
-            # For the number of rollouts, for what training is validated on, and where the agent searches by vectors.
-            optional_inputs=("collect", "format", "embed"),
+            # Where the index has no questions; for the number of rollouts, for what training is validated on, and where the agent
+            # searches by vectors.
+            optional_inputs=("questions", "collect", "format", "embed"),
             # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.adapter", "engine.logprobs"),
             packages=("gepa",),
@@ -189,7 +210,7 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
             # known to finetune best, so it comes last; format knows the validation questions.
-            optional_inputs=("embed", "prompt", "format", "finetune"),
+            optional_inputs=("questions", "embed", "prompt", "format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.seeds", "engine.logprobs"),
             own_files=OWN_FILES,

@@ -10,19 +10,21 @@ from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.rounds import check_pipeline
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.runner import run_stages
-from drag_ray.pipeline.stages import STAGES
+from drag_ray.pipeline.runner import list_pipeline, run_stages
 from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest
 
 _logger = logging.getLogger(__name__)
 
+_BEFORE = ("index", "questions", "tune")
+"""Stages that a choice is made by."""
+
 
 def tune_search(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> tuple[RunConfig, dict[str, Manifest]]:
-    """Build the index and choose its search; what is finished is skipped.
+    """Build the index, have questions written where none are given, and choose the search; what is finished is skipped.
 
     Returns:
-        The options with what was chosen where nothing was set, and the manifests of both stages by their addresses.
+        The options with what was chosen where nothing was set, and the manifests of the stages by their addresses.
 
     Raises:
         ConfigError: a stage of the pipeline cannot be run with these options; then none has been.
@@ -30,7 +32,7 @@ def tune_search(config: RunConfig, start_ray: Callable[[], object] = lambda: Non
     from drag_ray.tune.outcome import read_options
 
     check_pipeline(config)
-    finished = run_stages([STAGES["index"], STAGES["tune"]], config, start_ray)
+    finished = run_stages([stage for stage in list_pipeline(config) if stage.name in _BEFORE], config, start_ray)
     chosen, said = take_choice(config, read_options(Address("tune").locate(config.run_dir)))
     _logger.info(f"tune: {said}")
     return chosen, finished

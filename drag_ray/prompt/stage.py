@@ -58,8 +58,9 @@ def run(sections: PromptSections, inputs: Inputs, folder: StageFolder) -> dict[s
         EngineDiedError: an engine does not start, or answers no more.
     """
     settings, index_dir, format_dir = sections.prompt, inputs["index"], inputs.find("format")
-    train = draw_split(index_dir, "train", 0, sections.seed)
-    near_duplicates = read_near_duplicates(index_dir, train)
+    written_dir = inputs.find("questions")
+    train = draw_split(index_dir, "train", 0, sections.seed, written_dir=written_dir)
+    near_duplicates = read_near_duplicates(index_dir, train, written_dir)
     held_out = read_side(format_dir, VALIDATION) if format_dir else set[str]()
     sets = divide_questions(train, settings.validation_questions, sections.seed, near_duplicates, held_out)
     max_rollouts = settings.rollouts or count_collected(inputs.find("collect"))

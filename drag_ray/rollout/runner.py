@@ -5,7 +5,7 @@ import logging
 import os
 import pickle
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.task import RolloutTask
-from drag_ray.cluster.metrics import RayRecorder, name_tags
+from drag_ray.cluster.metrics import RayRecorder, Recorder, name_tags
 from drag_ray.cluster.nodes import NodeResources, list_nodes, takes_gpus
 from drag_ray.engine.endpoints.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
@@ -50,7 +50,6 @@ from drag_ray.rollout.folder import (
 from drag_ray.rollout.journal import Keep, drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import (
-    Chunk,
     Ended,
     Successes,
     choose_next,
@@ -70,6 +69,9 @@ _logger = logging.getLogger(__name__)
 
 _MAX_PASSES = 3
 """Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
+BuildWorker = Callable[[WorkerOptions, Recorder, Keep], Callable[[Any], Awaitable[pa.Table]]]
+"""Makes a worker in its own process: from the options, what is told of its load, and what calls functions where the run's folder
+is seen. It makes a table of a chunk."""
 _RAY_ADVICE = "\nFailed to apply UDF transform"
 """How the lines begin that Ray Data adds to the message of an error, about retrying what has no use in it."""
 
@@ -117,10 +119,10 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
             f"{label}: {counts['set_aside']} rollouts set aside after {options.max_tries} tries, {counts['unfinished']} not "
             f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
         )
-    return counts | count_files(journal.list_files(run_dir, TRAJECTORIES_DIR_NAME)) | _count_cost(options)
+    return counts | count_files(journal.list_files(run_dir, TRAJECTORIES_DIR_NAME)) | count_cost(options)
 
 
-def _count_cost(options: WorkerOptions) -> dict[str, float]:
+def count_cost(options: WorkerOptions) -> dict[str, float]:
     """The cost of an endpoint's replies, those of rollouts that failed among them; nothing where that is not known."""
     terms = options.engine.endpoint
     if options.engine.backend != "openai" or not terms.has_prices:
@@ -183,13 +185,32 @@ def _stream(
     tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: RolloutConfig
 ) -> Iterator[dict[str, Any]]:
     """Chunk summaries as they come."""
-    earlier = read_log_changes(options.run_dir)
     chunks = list(cut_chunks(tasks, settings.chunk_size, ended))
     num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
-    chunk_rollouts = max(1, round(num_beginning / len(chunks)))
+    yield from stream_chunks(chunks, max(1, round(num_beginning / len(chunks))), options, settings)
+
+
+def stream_chunks(
+    chunks: Sequence[Any],
+    chunk_rollouts: int,
+    options: WorkerOptions,
+    settings: RolloutConfig,
+    build_worker: BuildWorker = RolloutWorker,
+) -> Iterator[dict[str, Any]]:
+    """The rows that workers make of chunks, as they come; a chunk whose engine has died is given to another one.
+
+    Args:
+        chunks: what a worker is called with, each in turn.
+        chunk_rollouts: rollouts that a chunk begins with, on average.
+        build_worker: makes the worker of an actor of Ray.
+
+    Raises:
+        DragRayError: what a worker raised, or that the engines stopped.
+    """
+    earlier = read_log_changes(options.run_dir)
     try:
         with host_tools(options, settings) as hosting:
-            yield from _roll_out(chunks, chunk_rollouts, hosting, settings).iter_rows()
+            yield from _roll_out(chunks, chunk_rollouts, hosting, settings, build_worker).iter_rows()
         return
     except RayError as error:
         reason = find_reason(error, options.run_dir, list_changed_logs(options.run_dir, earlier))
@@ -198,12 +219,10 @@ def _stream(
     raise reason
 
 
-def _roll_out(chunks: Sequence[Chunk], chunk_rollouts: int, options: WorkerOptions, settings: RolloutConfig) -> ray.data.Dataset:
-    """The summaries of chunks, each of which is a row that a pool of engine actors maps.
-
-    Args:
-        chunk_rollouts: rollouts that a chunk begins with, on average.
-    """
+def _roll_out(
+    chunks: Sequence[Any], chunk_rollouts: int, options: WorkerOptions, settings: RolloutConfig, build_worker: BuildWorker
+) -> ray.data.Dataset:
+    """The rows of chunks, each of which is itself a row that a pool of engine actors maps."""
     attempt = uuid.uuid4().hex
     artifacts.write_bytes(options.run_dir / ATTEMPT_NAME, attempt.encode())
     _say_room(options, settings)
@@ -222,7 +241,7 @@ def _roll_out(chunks: Sequence[Chunk], chunk_rollouts: int, options: WorkerOptio
     rows = ray.data.from_items([{"chunk": pickle.dumps(chunk)} for chunk in chunks], override_num_blocks=len(chunks))
     return rows.map_batches(
         _WorkerActor,
-        fn_constructor_args=(options, attempt, _start_keeper(options)),
+        fn_constructor_args=(build_worker, options, attempt, _start_keeper(options)),
         batch_format="pyarrow",
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(
@@ -282,15 +301,15 @@ def _keep_by(keeper: Any) -> Keep:
 
 
 class _WorkerActor:
-    """`RolloutWorker` as Ray Data calls it."""
+    """A worker as Ray Data calls it."""
 
-    def __init__(self, options: WorkerOptions, attempt: str, keeper: Any) -> None:
+    def __init__(self, build_worker: BuildWorker, options: WorkerOptions, attempt: str, keeper: Any) -> None:
         self._refusal: DragRayError | None = None
         try:
             options, keep = resolve_worker_paths(options, attempt, _keep_by(keeper))
             log_to_file(options.local_dir or options.run_dir)
             show_messages()
-            self._worker = RolloutWorker(options, RayRecorder(name_tags(options.run_dir), COUNTS | WORKER_COUNTS), keep)
+            self._worker = build_worker(options, RayRecorder(name_tags(options.run_dir), COUNTS | WORKER_COUNTS), keep)
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
             self._refusal = error
 

@@ -45,7 +45,7 @@ def run(sections: TuneSections, inputs: Inputs, folder: StageFolder) -> dict[str
     if not has_vectors:
         _logger.info("tune: the index has no vectors (embedding.model), so searches by words alone are compared")
     stages = list_first_stages(agent, has_vectors)
-    sides = divide_questions(index_dir, settings.limit, sections.seed)
+    sides = divide_questions(index_dir, settings.limit, sections.seed, inputs.find("questions"))
     search = RankEvidence(index_dir, agent, stages)
     asked = [question for side in sides for question in side]
     ranks = list(map_parts(search, asked, _NUM_AT_ONCE, index_dir))
@@ -64,18 +64,21 @@ def run(sections: TuneSections, inputs: Inputs, folder: StageFolder) -> dict[str
     }
 
 
-def divide_questions(index_dir: Path, limit: int, seed: int) -> tuple[list[Question], list[Question]]:
+def divide_questions(
+    index_dir: Path, limit: int, seed: int, written_dir: Path | None = None
+) -> tuple[list[Question], list[Question]]:
     """Training questions to choose by, and others to check by, which share no document, no group and no near-duplicate page.
 
     Args:
         index_dir: the folder of the index stage.
         limit: questions to draw; 0 takes all.
         seed: of the draw and of the division.
+        written_dir: the folder of the stage `questions`, where it is read.
 
     Raises:
         DataError: there is none with evidence, or a table cannot be read.
     """
-    train = draw_split(index_dir, "train", 0, seed)
+    train = draw_split(index_dir, "train", 0, seed, written_dir=written_dir)
     answerable = [question for question in train if question.evidence]
     if not answerable:
         raise DataError(
@@ -83,7 +86,7 @@ def divide_questions(index_dir: Path, limit: int, seed: int) -> tuple[list[Quest
             "them. See corpus.questions."
         )
     drawn = [replace(question, split="") for question in draw_questions(answerable, limit, seed)]
-    divided = assign_splits(drawn, 0.5, seed, "document", read_near_duplicates(index_dir, drawn))
+    divided = assign_splits(drawn, 0.5, seed, "document", read_near_duplicates(index_dir, drawn, written_dir))
     choosing, checking = ([question for question in divided if question.split == split] for split in ("train", "test"))
     return choosing, checking
 

@@ -12,26 +12,27 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_720,
-    "api": 1_170,
-    "baselines": 2_030,
+    "api": 1_180,
+    "baselines": 2_110,
     "cli": 610,
     "cluster": 1_260,
     "collect": 170,
-    "corpus": 3_700,
+    "corpus": 3_730,
     "embed": 90,
     "engine": 3_940,
-    "evaluate": 5_630,
+    "evaluate": 5_660,
     "examples": 630,
     "finetune": 4_080,
     "format": 2_750,
     "index": 570,
-    "pipeline": 1_340,
+    "pipeline": 1_380,
     "process": 2_360,
     "prompt": 590,
+    "questions": 820,
     "recipes": 1_320,
-    "rollout": 3_130,
-    "search": 2_770,
-    "serve": 4_210,
+    "rollout": 3_150,
+    "search": 2_790,
+    "serve": 4_250,
     "stage_runs": 810,
     "storage": 980,
     "tools": 2_640,
@@ -40,10 +41,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 426
-OPTIONS = 339
+FILES = 435
+OPTIONS = 350
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_184
+TEST_LINES = 46_810
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

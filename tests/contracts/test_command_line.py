@@ -56,7 +56,7 @@ def test_the_command_line_imports_nothing_heavy() -> None:
 
 def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["colect"]) == 2
-    assert "Known commands: index, tune, collect" in capsys.readouterr().err
+    assert "Known commands: index, questions, tune, collect" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

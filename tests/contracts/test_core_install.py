@@ -83,6 +83,7 @@ print(json.dumps(said))
 NOBODY = "--url http://127.0.0.1:9"
 COMMAND_LINES = {
     "index --config jobs/configs/small.toml": "train",
+    "questions --run-dir runs/small": "train",
     "tune --run-dir runs/small": "train",
     "collect --config jobs/configs/small.toml": "train",
     "process --config jobs/configs/small.toml": "train",

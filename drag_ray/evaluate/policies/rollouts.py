@@ -71,7 +71,8 @@ def roll_out(
     """
     tasks, names = build_plan(questions, (PRESET,), 1, sections.seed), sections.evaluate.baselines
     reranker, dense_weight = find_reranker(inputs.find("finetune")), sections.agent.dense_weight
-    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reranker, inputs.find("embed"), dense_weight)
+    folders = inputs.find("embed"), dense_weight, inputs.find("questions")
+    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reranker, *folders)
     with ThreadPoolExecutor(1) as beside:
         preparing = beside.submit(_prepare, [name for name in names if not BASELINES[name].uses_engine], sources)
         searching = beside.submit(lambda: _run_without_engine(preparing.result(), tasks, sections.agent, sources.index_dir))

@@ -57,10 +57,12 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
         ("--tune.limit 50", {"tune"}),
         ("--agent.image-searches 1", {"collect", "prompt", "evaluate"}),  # it is on record, so that rows need no option for it
         ("--finetune.epochs 7", {"finetune"}),
-        ("--engine.model other", {"collect", "finetune", "prompt", "evaluate"}),
-        ("--engine.max-model-len 4096", {"collect", "prompt", "evaluate"}),
-        ("--engine.adapter other", {"collect", "finetune", "evaluate"}),
-        ("--no-engine.seeds --no-engine.logprobs", {"collect", "prompt"}),
+        ("--engine.model other", {"questions", "collect", "finetune", "prompt", "evaluate"}),
+        ("--engine.max-model-len 4096", {"questions", "collect", "prompt", "evaluate"}),
+        ("--engine.adapter other", {"questions", "collect", "finetune", "evaluate"}),
+        ("--no-engine.seeds --no-engine.logprobs", {"questions", "collect", "prompt"}),
+        ("--questions.limit 50", {"questions"}),
+        ("--corpus.test-fraction 0.5", {"index", "questions"}),
         ("--rollout.num-engines 8 --engine.max-num-seqs 512 --cluster.num-cpus 3", set()),
         ("--finetune.dpo.beta 0.3 --finetune.grpo.kl-weight 0", set()),  # of methods that are not chosen
         ("--finetune.sft.mask search_only", {"finetune"}),
@@ -212,7 +214,7 @@ def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> N
     (run_dir / "finetune" / artifacts.MANIFEST_NAME).unlink()
     with pytest.raises(ArtifactError, match=r"jobs/finetune\.py"):
         read_inputs("evaluate", run_dir)
-    for name in ("finetune", "prompt"):
+    for name in ("questions", "finetune", "prompt"):
         shutil.rmtree(run_dir / name)
     assert read_inputs("evaluate", run_dir) == {"index"}
 
@@ -261,7 +263,7 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert starts == ["here", "engines"]
-    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 3  # all but `embed`, `tune` and `prompt`
+    assert capsys.readouterr().out.count("unchanged, skipped") == sum(not stage.switch for stage in STAGES.values())
     assert main(["pipeline", "--run-dir", str(run_dir / "other"), "--no-rollout.keep-engines"]) == 0
     assert starts == ["here", "engines", ""]
 
@@ -271,6 +273,15 @@ def test_the_pipeline_chooses_a_search_and_optimises_the_prompt_where_it_is_aske
     assert names == ["index", "collect", "process", "format", "finetune", "evaluate"]
     names = [stage.name for stage in runner.list_pipeline(configure(run_dir, "--optimise-prompt", "--tune-search"))]
     assert names == ["index", "tune", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+
+
+def test_the_pipeline_has_questions_written_where_documents_alone_are_given(run_dir: Path) -> None:
+    for options in (("--corpus.questions", ""), ("--corpus.documents", str(run_dir))):
+        names = [stage.name for stage in runner.list_pipeline(configure(run_dir, *options))]
+        assert names == ["index", "questions", "collect", "process", "format", "finetune", "evaluate"]
+    given = configure(run_dir, "--corpus.documents", str(run_dir), "--corpus.questions", "mine.jsonl")
+    assert "questions" not in [stage.name for stage in runner.list_pipeline(given)]
+    assert configure(run_dir, "--corpus.documents", "commands").corpus.questions == "commands"
 
 
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,8 +344,8 @@ def read_inputs(stage: str, run_dir: Path, *options: str) -> set[str]:
 
 
 def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
-    assert read_inputs("prompt", run_dir) == {"index", "collect", "format", "gepa"}
-    assert read_inputs("prompt", run_dir, "--prompt.rollouts", "500") == {"index", "format", "gepa"}
+    assert read_inputs("prompt", run_dir) == {"index", "questions", "collect", "format", "gepa"}
+    assert read_inputs("prompt", run_dir, "--prompt.rollouts", "500") == {"index", "questions", "format", "gepa"}
 
 
 @pytest.mark.parametrize(
@@ -358,10 +369,10 @@ def test_vectors_that_were_made_again_count_where_they_are_searched_alone(run_di
 
 def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:
     validation = ("--evaluate.split", "validation")
-    assert read_inputs("evaluate", run_dir) == {"index", "prompt", "finetune"}
-    assert read_inputs("evaluate", run_dir, *validation) == {"index", "prompt", "finetune", "format"}
+    assert read_inputs("evaluate", run_dir) == {"index", "questions", "prompt", "finetune"}
+    assert read_inputs("evaluate", run_dir, *validation) == {"index", "questions", "prompt", "finetune", "format"}
     (run_dir / "format" / "manifest.json").unlink()  # unfinished rows do not hold up the test questions
-    assert read_inputs("evaluate", run_dir) == {"index", "prompt", "finetune"}
+    assert read_inputs("evaluate", run_dir) == {"index", "questions", "prompt", "finetune"}
     with pytest.raises(ArtifactError, match=r"format"):
         read_inputs("evaluate", run_dir, *validation)
 

@@ -45,7 +45,8 @@ def inputs(tmp_path: Path) -> Inputs:
     artifacts.write_parquet(tmp_path / "index" / "questions.parquet", schemas.to_table(QUESTIONS, schemas.QUESTIONS))
     others = {"train-unanswerable": "validation", "test0": "validation", "elsewhere": "validation"}
     write_sides(tmp_path / "format", SIDES | others)
-    return Inputs({"index": tmp_path / "index", "format": tmp_path / "format", "finetune": None, "prompt": None})
+    folders = {name: tmp_path / name for name in ("index", "format")}
+    return Inputs({**folders, "questions": None, "finetune": None, "prompt": None})
 
 
 def draw(settings: EvaluateConfig, inputs: Inputs) -> list[str]:

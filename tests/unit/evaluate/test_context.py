@@ -25,3 +25,17 @@ def test_what_the_machines_of_earlier_stages_cost_is_said_of_those_that_had_pric
     context = build_context(RunConfig(run_dir=tmp_path).take(EvaluateSections), inputs, 1, {}, {}, "")
     assert context.machine_costs == {"index": 2.5}
     assert set(context.stage_times) == {"index", "finetune"}
+
+
+def test_a_report_says_of_questions_that_a_model_wrote_that_it_did(tmp_path: Path) -> None:
+    for given, said in ((0, "1 test questions that a model has written on 1 pages"), (3, "1 test questions on 1 pages")):
+        run_dir = tmp_path / str(given)
+        with StageFolder(run_dir / "index", Identity("index", {}, {})) as folder:
+            write_index(folder.path, [Page("a.pdf", 1, 1, "rotor")], [])
+            folder.finish({"questions": given})
+        with StageFolder(run_dir / "questions", Identity("questions", {}, {}, reads={"index": "index"})) as folder:
+            folder.finish({})
+        folders = {name: run_dir / name for name in ("index", "questions")}
+        inputs = Inputs({**folders, "finetune": None, "prompt": None}, run_dir)
+        context = build_context(RunConfig(run_dir=run_dir).take(EvaluateSections), inputs, 1, {}, {}, "")
+        assert context.summary.startswith(said)

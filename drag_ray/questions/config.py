@@ -1,0 +1,86 @@
+"""Options of the questions stage."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from drag_ray.config import BaseConfig, Sections
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.sampling import PresetName
+from drag_ray.rollout.config import RolloutConfig
+
+KindName = Literal["fact", "procedure", "user"]
+FilterName = Literal["self_reference", "copied", "rank", "answerable", "closed_book", "near_duplicate"]
+
+
+class QuestionsConfig(BaseConfig):
+    """Options of the questions that a model writes from pages."""
+
+    limit: int = Field(default=1000, ge=0)
+    """questions to have written, before the filters: pages are asked about in turn over the files, and again with another kind
+    where there are more questions than pages; 0: one of each page"""
+    kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
+    """kinds of questions, in turn over the pages: for a fact that the page states, for how something is done, or for either as
+    somebody asks who does not know the words of the page"""
+    examples: tuple[str, ...] = Field(default=(), max_length=20)
+    """a handful of the users' own questions, whose manner is to be imitated"""
+    writer: EngineConfig | None = None
+    """engine that writes and answers in place of `engine`, for example {backend = "openai", model = "...", endpoint = {address =
+    "..."}}"""
+    preset: PresetName = "default"
+    """sampling preset of the questions; answers that filters ask for are greedy"""
+    max_tokens: int = Field(default=512, ge=16)
+    """tokens of a reply, with the reasoning before it"""
+    page_chars: int = Field(default=6000, ge=100)
+    """characters of a page that the model is shown"""
+    min_words: int = Field(default=30, ge=1)
+    """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
+    filters: tuple[FilterName, ...] = ("self_reference", "copied", "rank", "answerable", "closed_book", "near_duplicate")
+    """what leaves out a question: it refers to "this page"; it copies a run of words of the page; the index finds the page too
+    early with it, or not at all; the model answers otherwise when it is shown the page again; the model gives the answer without
+    the page; another question is nearly the same. One that is not named here leaves out none"""
+    copied_words: int = Field(default=8, ge=1)
+    """words that a question may copy in a row (filter copied)"""
+    min_rank: int = Field(default=1, ge=1)
+    """first rank of the page, searched with the question itself, at which the question is kept: 2 leaves out what needs no better
+    search (filter rank)"""
+    max_rank: int = Field(default=100, ge=1, le=1000)
+    """last rank at which it is kept (filter rank)"""
+
+    @model_validator(mode="after")
+    def _ranks_are_a_range(self) -> "QuestionsConfig":
+        if self.min_rank > self.max_rank:
+            raise ValueError(f"min_rank {self.min_rank} is above max_rank {self.max_rank}; no question could be kept")
+        return self
+
+
+@dataclass(frozen=True)
+class QuestionsSections(Sections):
+    """The sections of the questions stage."""
+
+    seed: int
+    corpus: CorpusConfig
+    engine: EngineConfig
+    rollout: RolloutConfig
+    questions: QuestionsConfig
+
+    @property
+    def writer(self) -> EngineConfig:
+        """The engine that writes."""
+        return self.questions.writer or self.engine
+
+    def dump(self) -> dict[str, Any]:
+        """As `Sections.dump`, with the engine that writes as the engine."""
+        options = super().dump()
+        return options | {"engine": options["questions"].pop("writer") or options["engine"]}
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter that the model writes with."""
+        return self.writer.list_sources()
+
+
+READ_OF_CORPUS = ("test_fraction", "seed")
+"""What the stage reads of its corpus: the rest is in the index already."""

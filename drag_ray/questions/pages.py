@@ -1,0 +1,116 @@
+"""Choice of the pages that questions are written from: those with something to ask about, in turn over the files."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import Literal
+
+from drag_ray.corpus.near_duplicates import list_words
+from drag_ray.corpus.questions import hash_text
+from drag_ray.storage.artifacts import compute_fingerprint
+from drag_ray.types import Evidence
+
+Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "instructions"]
+"""Why a page is not asked about: no words, too few, hardly any but numbers, hardly any beside lines that many pages repeat, or
+words to a model that reads it."""
+
+_NUMBERS_SHARE = 2 / 3
+"""of its words, from which on a page is a table of numbers"""
+_REPEATING_PAGES = 5
+"""with the same line make it boilerplate"""
+_DIGITS = re.compile(r"\d+")
+_INSTRUCTIONS = re.compile(
+    r"\b(?:ignore|disregard|forget)\s+(?:\w+\s+){0,3}?"
+    r"(?:the\s+above|(?:above|previous|prior|earlier|preceding|your|system)\s+(?:\w+\s+)?(?:instruction|prompt|rule|message)s?)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """A page and its text."""
+
+    place: Evidence
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A question that is to be written: its id, its kind and the page."""
+
+    id: str
+    kind: str
+    page: PageText
+
+
+def find_unfit(pages: Sequence[PageText], min_words: int) -> dict[Evidence, Unfit]:
+    """The pages that are not asked about, and why.
+
+    Args:
+        pages: all pages of the index: what is boilerplate shows in all of them.
+        min_words: words of letters that a page needs, beside repeated lines.
+    """
+    repeated = _find_repeated_lines(pages)
+    found: dict[Evidence, Unfit] = {}
+    for page in pages:
+        if reason := _judge_page(page.text, min_words, repeated):
+            found[page.place] = reason
+    return found
+
+
+def _judge_page(text: str, min_words: int, repeated: set[str]) -> Unfit | None:
+    words = list_words(text)
+    letters = [word for word in words if not word.isdecimal()]
+    if not words:
+        return "empty"
+    if len(words) < min_words:
+        return "few_words"
+    if len(letters) < min_words or len(words) - len(letters) >= _NUMBERS_SHARE * len(words):
+        return "numbers"
+    own = (line for line in text.splitlines() if _normalise_line(line) not in repeated)
+    if sum(not word.isdecimal() for word in list_words("\n".join(own))) < min_words:
+        return "boilerplate"
+    return "instructions" if _INSTRUCTIONS.search(text) else None
+
+
+def _find_repeated_lines(pages: Iterable[PageText]) -> set[str]:
+    counts = Counter(chain.from_iterable({_normalise_line(line) for line in page.text.splitlines()} for page in pages))
+    return {line for line, count in counts.items() if count >= _REPEATING_PAGES}
+
+
+def _normalise_line(line: str) -> str:
+    """A line as it is compared: page numbers and dates do not make it another one."""
+    return _DIGITS.sub("0", " ".join(line.casefold().split()))
+
+
+def spread_pages(pages: Iterable[PageText], seed: int) -> list[PageText]:
+    """The pages in an order whose beginning, however long, covers as many files as it can, and each of them alike.
+
+    Args:
+        pages: in any order.
+        seed: draws the order of the files, and of the pages of each.
+    """
+    files = defaultdict[str, list[PageText]](list)
+    for page in sorted(pages, key=lambda page: hash_text(f"{page.place.file}\n{page.place.page_number}", seed)):
+        files[page.place.file].append(page)
+    drawn = sorted(files, key=lambda file: hash_text(file, seed))
+    return [page for turn in zip_longest(*(files[file] for file in drawn)) for page in turn if page]
+
+
+def plan_orders(pages: Sequence[PageText], kinds: Sequence[str], limit: int) -> list[Order]:
+    """The questions to write: kinds in turn over the pages, then the next kind of each page, until there are `limit` of them; for
+    a limit of 0 one of each page."""
+    turns = len(kinds) if limit else 1
+    planned = (
+        Order(
+            f"written-{compute_fingerprint(page.place.file, page.place.page_number, kind)}",
+            kind,
+            page,
+        )
+        for turn in range(turns)
+        for number, page in enumerate(pages)
+        for kind in [kinds[(number + turn) % len(kinds)]]
+    )
+    return [order for order, _ in zip(planned, range(limit or len(pages)), strict=False)]

@@ -1,0 +1,170 @@
+"""The questions stage: a model writes questions from pages of the index, and filters leave out what is not worth asking."""
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, get_args
+
+import pyarrow as pa
+from tqdm.auto import tqdm
+
+from drag_ray import schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates, list_evidence, write_near_duplicates
+from drag_ray.corpus.questions import QUESTIONS_NAME
+from drag_ray.corpus.split import split_questions
+from drag_ray.errors import BudgetError, DataError
+from drag_ray.questions.config import QuestionsSections
+from drag_ray.questions.drafts import NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated
+from drag_ray.questions.outcome import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME
+from drag_ray.questions.pages import Order, PageText, Unfit, find_unfit, plan_orders, spread_pages
+from drag_ray.questions.writer import DRAFT, DRAFT_COLUMN, Chunk, QuestionWriter
+from drag_ray.rollout import journal
+from drag_ray.rollout.failures import check_failure_rate
+from drag_ray.rollout.folder import BEGUN_DIR_NAME
+from drag_ray.rollout.options import WorkerOptions, build_options
+from drag_ray.rollout.runner import count_cost, stream_chunks
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage import artifacts
+from drag_ray.storage.appended_lines import append_line, read_lines
+from drag_ray.storage.file_access import writing
+from drag_ray.types import Evidence, Question
+
+_logger = logging.getLogger(__name__)
+
+_JUDGED_FROM = 20
+"""drafts, from which on their share of failures is looked at"""
+
+
+def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
+    """Write `questions.jsonl`, which corpus.questions reads; the same as the index stage writes it (`questions.parquet` and
+    `near_duplicates.parquet`); and, with reasons, `rejected.jsonl` and `left_out_pages.jsonl`. Going on after a kill does
+    nothing twice.
+
+    Returns:
+        Counts: pages, those left out for each reason, pages asked about, those of `count_drafts`, train, test, and the cost of an
+        endpoint whose prices are known.
+
+    Raises:
+        DataError: no page can be asked about, or no question is left.
+        BudgetError: what an endpoint's replies may cost is spent; what was written is kept.
+        TooManyFailuresError: more requests failed than `rollout.max_failure_rate` allows.
+        EngineDiedError: the engines do not start.
+    """
+    index_dir = inputs["index"]
+    if schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS, ["id"]).num_rows:
+        _logger.warning(
+            "questions: the index has questions (corpus.questions), which the other stages ask. What is written here is a file "
+            "that can be joined with those."
+        )
+    pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number", "text"])
+    orders, counts = _plan(pages, sections, folder)
+    writer = sections.writer.model_copy(update={"logprobs": False})
+    options = build_options(AgentConfig(), writer, sections.rollout, index_dir, folder.path)
+    options = replace(options, stored=inputs.list_stored())
+    drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions)
+    counts |= count_drafts(drafts)
+    artifacts.write_jsonl(folder.path / REJECTED_NAME, [asdict(draft) for draft in drafts if draft.reason])
+    kept = [draft.to_question() for draft in drafts if not draft.reason]
+    if not kept:
+        raise DataError(
+            f"none of {len(drafts)} written questions is left ({_list_counts(counts)}); see {folder.path / REJECTED_NAME}. "
+            "A larger model writes better ones (questions.writer), and questions.filters names what leaves them out."
+        )
+    near_duplicates = find_near_duplicates(pages, list_evidence(kept))
+    questions = _split(kept, near_duplicates, sections.corpus)
+    artifacts.write_jsonl(folder.path / ROWS_NAME, build_rows(questions))
+    artifacts.write_parquet(folder.path / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
+    write_near_duplicates(folder.path, near_duplicates)
+    splits = Counter(question.split for question in questions)
+    return {**counts, "train": splits["train"], "test": splits["test"], **count_cost(options)}
+
+
+def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> tuple[list[Order], dict[str, Any]]:
+    """The questions to write, and the counts of pages; writes down which of these are left out."""
+    settings = sections.questions
+    rows = zip(*(table[name].to_pylist() for name in ("file", "page_number", "text")), strict=True)
+    pages = [PageText(Evidence(file, page_number), text) for file, page_number, text in rows]
+    unfit = find_unfit(pages, settings.min_words)
+    artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
+    orders = plan_orders(
+        spread_pages((page for page in pages if page.place not in unfit), sections.seed), settings.kinds, settings.limit
+    )
+    counts = _count_pages(pages, unfit)
+    if not orders:
+        raise DataError(
+            f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
+            f"{folder.path / PAGES_NAME}."
+        )
+    return orders, counts | {"pages_asked": len({order.page.place for order in orders})}
+
+
+def _count_pages(pages: Sequence[PageText], unfit: dict[Evidence, Unfit]) -> dict[str, Any]:
+    reasons = Counter(unfit.values())
+    return {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
+
+
+def _list_counts(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value:,}" for name, value in counts.items() if name.startswith("left_out_") and value)
+
+
+def _write_drafts(orders: Sequence[Order], sections: QuestionsSections, options: WorkerOptions) -> list[Draft]:
+    """The drafts of all orders, in their order; those that the journal of the stage has are not written again."""
+    path = options.run_dir / JOURNAL_NAME
+    known = {draft.id: draft for draft in read_lines(path, DRAFT) if draft.reason not in NOT_WRITTEN}
+    pending = [order for order in orders if order.id not in known]
+    if known:
+        _logger.info(f"questions: {len(orders) - len(pending)} of {len(orders)} are written already")
+    recorder, settings, spent = open_stage_recorder(options.run_dir), sections.rollout, ""
+    errors = Counter[str]()
+    with tqdm(desc="writing", unit=" questions", total=len(orders), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
+        progress.update(len(orders) - len(pending))
+        for number, draft in enumerate(_stream_drafts(pending, sections, options), start=1):
+            if draft.reason == "budget":
+                spent = draft.detail
+                continue
+            append_line(path, asdict(draft))
+            known[draft.id] = draft
+            progress.update()
+            recorder.set_progress("questions", int(progress.n), len(orders))
+            if draft.reason == "failed":
+                errors[draft.detail] += 1
+            if number >= _JUDGED_FROM:
+                check_failure_rate(errors.total(), number, settings.max_failure_rate, errors)
+    if spent:
+        raise BudgetError(spent)
+    check_failure_rate(errors.total(), len(orders), settings.max_failure_rate, errors)
+    return [known[order.id] for order in orders]
+
+
+def _stream_drafts(orders: Sequence[Order], sections: QuestionsSections, options: WorkerOptions) -> Iterator[Draft]:
+    """Drafts as they come, with the seconds that have gone by since the one before."""
+    if not orders:
+        return
+    with writing(options.run_dir):
+        (options.run_dir / BEGUN_DIR_NAME).mkdir(exist_ok=True)
+    journal.forget_begun(options.run_dir)
+    size = sections.rollout.chunk_size
+    chunks = [Chunk(start, tuple(orders[start : start + size])) for start in range(0, len(orders), size)]
+    build_worker = partial(QuestionWriter, sections.questions, sections.seed)
+    before = time.monotonic()
+    for row in stream_chunks(chunks, size, options, sections.rollout, build_worker):
+        draft = DRAFT.validate_json(row[DRAFT_COLUMN])
+        before, seconds = time.monotonic(), time.monotonic() - before
+        yield replace(draft, seconds=seconds)
+
+
+def _split(questions: Sequence[Question], near_duplicates: NearDuplicates, corpus: CorpusConfig) -> list[Question]:
+    """The questions with their splits, by document; by page where no document is small enough for the test."""
+    split, _ = split_questions(questions, corpus.test_fraction, corpus.seed, "document", near_duplicates)
+    if corpus.test_fraction and questions and not any(question.split == "test" for question in split):
+        split, _ = split_questions(questions, corpus.test_fraction, corpus.seed, "question", near_duplicates)
+        _logger.info("questions: no document has few enough of them for the test, so they are split by page")
+    return split

@@ -1,0 +1,156 @@
+"""Questions from documents alone: a scripted endpoint writes them, and each filter leaves out its own."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import Answer, ChatServer, serve_chat
+from small_index import finish_index
+
+from drag_ray.api.run import open_run
+from drag_ray.config import build
+from drag_ray.corpus.questions import read_questions, read_run_questions
+from drag_ray.errors import BudgetError, DataError
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import list_pipeline, run_stages
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.types import Evidence, Page, Question
+
+PARTS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "wing", "brake")
+KEPT = {"wing", "brake"}
+TEXT = "The {part} of the plane is looked at by a mechanic, who turns it {number} times and writes down what was seen, each week."
+
+
+def write(part: str) -> str:
+    """What the model writes of the page of a part."""
+    question, answer = f"How many turns does the mechanic give the {part}?", "many times"
+    match part:
+        case "rotor":
+            return f"Sure! Here it is: {question}"
+        case "spar":
+            question = f"What does this page say of the {part}?"
+        case "valve":
+            question = f"Is it true that the {part} of the plane is looked at by a mechanic, who turns it?"
+        case "pump":
+            question = "Zzz?"
+        case "wheel":
+            answer = "known to everyone"
+        case "brake":
+            answer = "as often as it squeaks"
+    return json.dumps({"question": question, "answer": answer})
+
+
+def answer(body: dict[str, Any], number: int) -> Answer:
+    prompt = body["messages"][-1]["content"]
+    part = next(part for part in PARTS if re.search(rf"\b{part}\b", prompt))
+    if "Reply with nothing but one JSON object" in prompt:
+        return Answer(write(part))
+    if body["messages"][0]["role"] == "system":
+        return Answer(f"<search>{part}</search>")
+    if "<page>" in prompt:
+        return Answer("something else" if part == "flap" else json.loads(write(part))["answer"])
+    return Answer("known to everyone" if part == "wheel" else "unknown")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ChatServer]:
+    with serve_chat(answer) as served:
+        yield served
+
+
+def configure(run_dir: Path, served: ChatServer, **options: Any) -> RunConfig:
+    terms = {"address": served.address, "prompt_price": 1000, "completion_price": 1000, "budget": options.pop("budget", 0.0)}
+    engine = {"backend": "openai", "model": "scripted", "endpoint": terms}
+    corpus = {"documents": "none", "questions": "", "test_fraction": 0.5}
+    rollout = {"concurrent_rollouts": 1, "chunk_rollouts": 1}
+    settings = {"questions": {"limit": 0, "min_words": 5, "copied_words": 6, **options}}
+    return build(RunConfig, {"run_dir": run_dir, "engine": engine, "corpus": corpus, "rollout": rollout, **settings})
+
+
+def finish_pages(run_dir: Path, questions: tuple[Question, ...] = ()) -> None:
+    pages = [Page(f"{part}.pdf", 1, 1, TEXT.format(part=part, number=number)) for number, part in enumerate(PARTS, start=1)]
+    finish_index(run_dir, [*pages, Page("empty.pdf", 1, 1, "")], list(questions))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_filter_leaves_out_its_own_and_the_rest_is_read_as_the_questions_of_a_run(
+    local_ray: None, served: ChatServer, tmp_path: Path
+) -> None:
+    finish_pages(tmp_path)
+    counts = run_stages([STAGES["questions"]], configure(tmp_path, served))["questions"].counts
+    names = ("unreadable", "self_reference", "copied", "not_found", "unanswerable", "known")
+    assert {name: counts[f"left_out_{name}"] for name in names} == dict.fromkeys(names, 1)
+    assert (counts["pages"], counts["left_out_empty"], counts["drafts"], counts["questions"]) == (9, 1, 8, 2)
+    assert (counts["train"], counts["test"]) == (1, 1)
+    rejected = {row["file"]: row["reason"] for row in read(tmp_path / "questions" / "rejected.jsonl")}
+    assert rejected == dict(zip((f"{part}.pdf" for part in PARTS), names, strict=False))
+    questions, problems = read_questions(tmp_path / "questions" / "questions.jsonl")
+    assert problems == []
+    assert {question.evidence for question in questions} == {(Evidence(f"{part}.pdf", 1),) for part in KEPT}
+    assert {question.split for question in questions} == {"train", "test"}
+
+
+def test_filters_that_are_switched_off_leave_out_nothing(local_ray: None, served: ChatServer, tmp_path: Path) -> None:
+    finish_pages(tmp_path)
+    counts = run_stages([STAGES["questions"]], configure(tmp_path, served, filters=[]))["questions"].counts
+    assert (counts["questions"], counts["left_out_unreadable"]) == (len(PARTS) - 1, 1)
+
+
+def test_a_spent_budget_is_gone_on_with_and_no_question_is_written_twice(
+    local_ray: None, served: ChatServer, tmp_path: Path
+) -> None:
+    """With 110 tokens a reply costs 0.11."""
+    finish_pages(tmp_path)
+    before = len(served.asked)
+    with pytest.raises(BudgetError):
+        run_stages([STAGES["questions"]], configure(tmp_path, served, budget=0.5))
+    journal = tmp_path / "questions" / "drafts.jsonl"
+    first = [row["id"] for row in read(journal)]
+    assert 0 < len(first) < len(PARTS)
+    counts = run_stages([STAGES["questions"]], configure(tmp_path, served, budget=9))["questions"].counts
+    written = [row["id"] for row in read(journal)]
+    assert written[: len(first)] == first
+    assert set(Counter(written).values()) == {1}
+    assert (len(written), counts["questions"]) == (len(PARTS), 2)
+    asked = Counter(body["messages"][0]["content"] for body in served.asked[before:])
+    assert sum(times - 1 for times in asked.values()) <= 2  # replies about the one that was under way
+
+
+def test_questions_of_the_index_come_first_and_what_is_left_of_none_is_said(
+    local_ray: None, served: ChatServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = Question("q", "What is it?", (Evidence("wing.pdf", 1),), split="train")
+    finish_pages(tmp_path / "given", (given,))
+    run_stages([STAGES["questions"]], configure(tmp_path / "given", served))
+    assert "the index has questions" in caplog.text
+    folders = tmp_path / "given" / "index", tmp_path / "given" / "questions"
+    assert read_run_questions(*folders)["id"].to_pylist() == ["q"]
+    finish_pages(tmp_path / "strict")
+    with pytest.raises(DataError, match=r"none of 8 written questions is left .*left_out_too_easy 4"):
+        run_stages([STAGES["questions"]], configure(tmp_path / "strict", served, min_rank=50))
+
+
+def test_a_collection_over_documents_alone_asks_what_was_written(local_ray: None, served: ChatServer, tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    for number, part in enumerate(PARTS):
+        row = {"file": f"{part}.pdf", "page": 1, "text": TEXT.format(part=part, number=number)}
+        (tmp_path / "documents" / f"{part}.jsonl").write_text(json.dumps(row))
+    config = configure(tmp_path / "run", served)
+    corpus = config.corpus.model_copy(update={"documents": str(tmp_path / "documents")})
+    config = config.model_copy(update={"corpus": corpus})
+    stages = [stage for stage in list_pipeline(config) if stage.name in ("index", "questions", "collect")]
+    finished = run_stages(stages, config)
+    assert list(finished) == ["index", "questions", "collect"]
+    assert (finished["index"].counts["questions"], finished["collect"].counts["questions"]) == (
+        0,
+        finished["questions"].counts["train"],
+    )
+    assert finished["collect"].origin["reads"] == {"index": "index", "questions": "questions"}
+    assert set(open_run(tmp_path / "run").read_questions()["split"]) == {"train", "test"}

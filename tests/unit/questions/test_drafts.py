@@ -1,0 +1,41 @@
+"""What becomes of drafts: the last filter, the counts and the rows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from drag_ray.config import build
+from drag_ray.corpus.questions import read_questions
+from drag_ray.questions.config import QuestionsConfig
+from drag_ray.questions.drafts import Draft, build_rows, count_drafts, drop_repeated
+from drag_ray.storage.artifacts import write_jsonl
+from drag_ray.types import Evidence
+
+DRAFT = Draft(
+    "q1", "fact", "a.pdf", 3, "Where is the fuel kept?", "in the wings", prompt_tokens=100, completion_tokens=20, seconds=2
+)
+
+
+def test_a_question_is_repeated_only_by_one_that_is_kept_and_not_where_the_filter_is_off() -> None:
+    drafts = [replace(DRAFT, reason="known"), DRAFT, replace(DRAFT, id="q2")]
+    assert [draft.reason for draft in drop_repeated(drafts, QuestionsConfig())] == ["known", "", "near_duplicate"]
+    without = build(QuestionsConfig, {"filters": ["copied"]})
+    assert drop_repeated(drafts, without) == drafts
+    copied = QuestionsConfig(examples=("where is the fuel kept",))
+    assert [draft.reason for draft in drop_repeated(drafts, copied)] == ["known", "near_duplicate", "near_duplicate"]
+
+
+def test_each_reason_is_counted_and_a_kept_question_costs_what_all_drafts_have_cost() -> None:
+    counts = count_drafts([DRAFT, replace(DRAFT, reason="unreadable"), replace(DRAFT, reason="too_easy"), DRAFT])
+    assert (counts["drafts"], counts["questions"], counts["left_out_unreadable"], counts["left_out_too_easy"]) == (4, 2, 1, 1)
+    assert counts["left_out_copied"] == counts["left_out_failed"] == 0
+    assert (counts["tokens_per_question"], counts["seconds_per_question"]) == (240, 4)
+    assert "tokens_per_question" not in count_drafts([])
+
+
+def test_the_rows_are_questions_with_evidence_as_the_corpus_reads_them(tmp_path: Path) -> None:
+    written = replace(DRAFT.to_question(), split="test")
+    write_jsonl(tmp_path / "questions.jsonl", build_rows([written]))
+    read, problems = read_questions(tmp_path / "questions.jsonl")
+    assert problems == []
+    assert read == [written]
+    assert (read[0].evidence, read[0].answers, read[0].category) == ((Evidence("a.pdf", 3),), ("in the wings",), "written_fact")

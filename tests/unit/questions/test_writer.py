@@ -1,0 +1,114 @@
+"""The writer of questions on a scripted engine: what it asks, and what becomes of an engine that fails or dies."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_index import index_texts
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.task import Policy
+from drag_ray.cluster.metrics import NoRecorder
+from drag_ray.config import build
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import BudgetError, EngineDiedError, RolloutError
+from drag_ray.questions.config import QuestionsConfig
+from drag_ray.questions.drafts import Draft
+from drag_ray.questions.pages import Order, PageText
+from drag_ray.questions.writer import DRAFT, DRAFT_COLUMN, Chunk, QuestionWriter
+from drag_ray.rollout.folder import BEGUN_DIR_NAME
+from drag_ray.rollout.journal import keep_here
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.types import Evidence
+
+TEXT = "The pump of the wing is replaced every 200 hours."
+CHUNK = Chunk(0, (Order("q1", "fact", PageText(Evidence("manual.pdf", 1), TEXT)),))
+GOOD = json.dumps({"question": "How often does one put in another pump?", "answer": "every 200 hours"})
+
+
+class Script:
+    """Replies to requests in their order; an exception is raised, the last one for all that follow."""
+
+    def __init__(self, *replies: str | Exception) -> None:
+        self.replies = list(replies)
+
+    def __call__(self, request: Request) -> str:
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def open_writer(folder: Path, engine: ScriptedEngine, **options: Any) -> QuestionWriter:
+    index_texts(folder, [TEXT, "Nothing of that."])
+    (folder / BEGUN_DIR_NAME).mkdir(exist_ok=True)
+    worker = WorkerOptions(
+        run_dir=folder,
+        index_dir=folder / "search_index",
+        agent=AgentConfig(),
+        engine=EngineConfig(),
+        policies={"": Policy("embedded")},
+        concurrent_rollouts=2,
+        flush_s=0,
+        max_tries=2,
+        build_engine=lambda *_: engine,
+    )
+    return QuestionWriter(build(QuestionsConfig, options), 0, worker, NoRecorder(), keep_here)
+
+
+def write(folder: Path, engine: ScriptedEngine, **options: Any) -> Draft:
+    table = asyncio.run(open_writer(folder, engine, **options)(CHUNK))
+    return DRAFT.validate_json(table[DRAFT_COLUMN][0].as_py())
+
+
+def test_a_question_is_kept_that_the_page_answers_and_nothing_else(tmp_path: Path) -> None:
+    engine = ScriptedEngine(Script(GOOD, "Every 200 hours.", "unknown"))
+    draft = write(tmp_path, engine)
+    assert (draft.reason, draft.rank, draft.question) == ("", 1, "How often does one put in another pump?")
+    written, from_page, closed = engine.requests
+    assert ("json_schema" in written.form, from_page.form, closed.form) == (True, "", "")
+    assert (TEXT in written.messages[0]["content"], TEXT in from_page.messages[0]["content"]) == (True, True)
+    assert TEXT not in closed.messages[0]["content"]
+    assert (written.sampling.temperature > 0, from_page.sampling.temperature) == (True, 0)
+    assert draft.completion_tokens == len(GOOD) + len("Every 200 hours.") + len("unknown")
+
+
+@pytest.mark.parametrize(
+    ("replies", "options", "reason", "num_asked"),
+    [
+        (["Sorry."], {}, "unreadable", 1),
+        ([GOOD], {"min_rank": 2}, "too_easy", 1),
+        ([GOOD.replace("pump", "Zzz").replace("in another", "")], {}, "not_found", 1),
+        ([GOOD, "never"], {}, "unanswerable", 2),
+        ([GOOD, "every 200 hours"], {}, "known", 3),
+        ([GOOD, "every 200 hours"], {"filters": ["rank", "answerable"]}, "", 2),
+        ([GOOD], {"filters": []}, "", 1),
+    ],
+)
+def test_nothing_more_is_asked_about_a_question_that_is_left_out(
+    tmp_path: Path, replies: list[str], options: dict[str, Any], reason: str, num_asked: int
+) -> None:
+    engine = ScriptedEngine(Script(*replies))
+    assert (write(tmp_path, engine, **options).reason, len(engine.requests)) == (reason, num_asked)
+
+
+def test_a_request_that_fails_is_tried_again_and_one_that_goes_on_failing_is_left_out(tmp_path: Path) -> None:
+    assert write(tmp_path / "once", ScriptedEngine(Script(RolloutError("busy"), GOOD)), filters=[]).reason == ""
+    failed = write(tmp_path / "always", ScriptedEngine(Script(RolloutError("busy"))))
+    assert (failed.reason, failed.detail) == ("failed", "RolloutError: busy")
+    spent = write(tmp_path / "spent", ScriptedEngine(Script(BudgetError("spent"))))
+    assert (spent.reason, spent.detail) == ("budget", "spent")
+
+
+def test_a_chunk_whose_engines_died_as_often_as_it_may_be_tried_has_failed(tmp_path: Path) -> None:
+    dying = ScriptedEngine(Script(EngineDiedError("gone")))
+    for _ in range(2):
+        with pytest.raises(EngineDiedError):
+            write(tmp_path, dying)
+    draft = write(tmp_path, dying)
+    assert draft.reason == "failed"
+    assert "EngineDiedError" in draft.detail
