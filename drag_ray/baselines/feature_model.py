@@ -7,6 +7,7 @@ from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RetrievalName
+from drag_ray.search.rerank import Factors
 from drag_ray.storage import artifacts
 
 FEATURES_NAME = "features.json"
@@ -37,6 +38,8 @@ class FeatureModel:
         num_questions: it was learned from.
         retrieval: the search that found those pages.
         index_fingerprint: of the index that has them.
+        with_model: what its scores count, and those of the reranker's model that was evaluated beside it, learned on questions of
+            which the model has not learned; None where there was no such model, or no such question.
     """
 
     words: frozenset[str] = frozenset()
@@ -47,6 +50,7 @@ class FeatureModel:
     num_questions: int = 0
     retrieval: RetrievalName = "bm25"
     index_fingerprint: str = ""
+    with_model: Factors | None = None
 
 
 def write_features(folder: Path, model: FeatureModel) -> None:

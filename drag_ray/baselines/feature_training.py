@@ -23,6 +23,7 @@ from drag_ray.baselines.page_features import (
     standardise,
 )
 from drag_ray.baselines.question_words import QuestionWords, find_kinds
+from drag_ray.search.rerank import Factors
 from drag_ray.types import Hits, Question
 
 if TYPE_CHECKING:
@@ -86,6 +87,27 @@ def fit(questions: Sequence[Question], index: "PageSearcher", depth: int, search
     )
     weights = fit_weights([standardise(one, model) for one in values], [is_evidence for _, _, is_evidence in found])
     return replace(model, weights=tuple(weights.tolist()))
+
+
+def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence[float]]]) -> Factors | None:
+    """The factors of the scores of features and of a model with which the evidence is likeliest (Wolpert, Stacked
+    generalization, 1992); None where too few questions find theirs.
+
+    Args:
+        judged: questions of which the model has not learned, with pages that are found for each, their scores by features and
+            those of the model.
+    """
+    values, evidence = list[Floats](), list[NDArray[np.bool_]]()
+    for question, hits, of_features, of_model in judged:
+        is_evidence = index_of(hits, question.evidence)
+        if is_evidence.any() and not is_evidence.all():
+            values.append(np.array([of_features, of_model], np.float64).T)
+            evidence.append(is_evidence)
+    if len(values) < _LEAST_QUESTIONS:
+        return None
+    features, model = fit_weights(values, evidence).tolist()
+    # A model that misleads is left out: below 0 it would count as what its order is not.
+    return Factors(features, model) if model > 0 else Factors(1.0, 0.0)
 
 
 def draw_folds(questions: Sequence[Question], seed: int) -> NDArray[np.int_]:

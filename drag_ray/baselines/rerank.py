@@ -12,6 +12,7 @@ from drag_ray.baselines.hybrid import FOUND_BY
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig, RetrievalName
+from drag_ray.search.rerank import Factors
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageIndex
@@ -28,6 +29,13 @@ class RerankedConfig(RerankConfig):
     """where it reads, once the engines have written: on the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
     retrieval: RetrievalName = "bm25"
     """what finds the pages that it reads; hybrid with the options of evaluate.hybrid"""
+
+
+def choose_weight(options: RerankConfig, features: FeatureModel | None) -> float | Factors:
+    """The weight of a model's scores: as it is set, as it was learned beside features, or all."""
+    if options.weight is not None:
+        return options.weight
+    return (features and features.with_model) or 1.0
 
 
 @dataclass(frozen=True)
@@ -48,9 +56,9 @@ class Rerank(RawQuestion):
     """of the baseline `features`, where it stands beside and has learned something"""
 
     @property
-    def weight(self) -> float:
-        """The model's own, beside that of features or of the search."""
-        return self.options.choose_weight(self.features is not None)
+    def weight(self) -> float | Factors:
+        """That of the model beside features, or the search: as it is set, as it was learned, or all."""
+        return choose_weight(self.options, self.features)
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
@@ -75,14 +83,19 @@ class Rerank(RawQuestion):
 
     def describe(self) -> str:
         """With the model, what it reads, and what counts beside its scores."""
-        beside = f", {'features' if self.features else 'the search'} counting {1 - self.weight:g}" if self.weight < 1 else ""
+        other = "features" if self.features else "the search"
+        match self.weight:
+            case Factors(features, model):
+                beside = f", its scores times {model:.2f} added to those of features times {features:.2f}"
+            case weight:
+                beside = f", {other} counting {1 - weight:g}" if weight < 1 else ""
         return f"{self.summary} ({self.options.model}, of {self.options.depth} pages by {self.options.retrieval}{beside})"
 
     def open_features(self, searcher: "Searcher") -> "ScoreHits | None":
         """The scores of pages by features; None where only the model, or the search beside it, counts."""
         from drag_ray.baselines.page_features import FeatureScorer
 
-        return FeatureScorer(self.features, searcher) if self.features and self.weight < 1 else None
+        return FeatureScorer(self.features, searcher) if self.features and self.weight != 1 else None
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
         """The finder of the pages that are ordered.

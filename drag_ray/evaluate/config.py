@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.features import Features
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
@@ -100,7 +101,8 @@ class EvaluateSections(Sections):
     def list_unread(self) -> tuple[str, ...]:
         """The rows of training tell nothing about the test questions, unless something is to be found with the others; vectors
         are not searched by words."""
-        needs_rows = self.evaluate.split != TEST or self.evaluate.question_weights
+        learns_factors = {Features.name, Rerank.name} <= set(self.evaluate.baselines)
+        needs_rows = self.evaluate.split != TEST or self.evaluate.question_weights or learns_factors
         return (*(() if needs_rows else ("format",)), *(() if self._searches_vectors() else ("embed",)))
 
     def _searches_vectors(self) -> bool:

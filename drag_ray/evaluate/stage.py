@@ -10,12 +10,13 @@ from typing import Any
 
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.baseline import Baseline, TermBaseline
-from drag_ray.baselines.feature_model import write_features
+from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.baselines.features import Features
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
-from drag_ray.errors import DamageError
+from drag_ray.corpus.questions import draw_questions
+from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.context import build_context
@@ -24,17 +25,18 @@ from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.policies.question_weights import FoundWeight, apply_found_weights
-from drag_ray.evaluate.policies.reranked_policies import measure_latency, put_pages_in_order, read_pages
-from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
+from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, measure_latency, put_pages_in_order, read_pages
+from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, add_variants, search_by_both
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
-from drag_ray.evaluate.policies.rollouts import roll_out
+from drag_ray.evaluate.policies.rollouts import roll_out, search_questions
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.questions import draw_held_out, draw_weighed
+from drag_ray.evaluate.questions import draw_held_out, draw_validation, draw_weighed
 from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.config import RetrievalName
+from drag_ray.search.rerank import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -46,6 +48,8 @@ _logger = logging.getLogger(__name__)
 
 MANY_EXPOSURES = 3
 """After so many evaluations of the same questions choices are likely to have been made by them."""
+_NUM_LEARNED_BY = 500
+"""validation questions that are enough for two factors; a model reads the pages of each"""
 _EVALUATION_DEPTH = 5
 """Folders between a run and the manifest of an evaluation that was set aside: rounds/2/evaluate/_previous/NAME."""
 
@@ -69,7 +73,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     questions = draw_held_out(settings, inputs, sections.seed, sections.agent.task)
     weighed = draw_weighed(sections, inputs)
     rolled_out = roll_out(models, [*questions, *weighed], sections, inputs, folder)
-    trajectories, baselines = rolled_out.trajectories, _share_features(rolled_out.baselines, folder.path)
+    trajectories = rolled_out.trajectories
+    baselines = share_features(rolled_out.baselines, sections, inputs, folder.path.resolve())
     weights: dict[str, FoundWeight] = {}
     index = Searcher(inputs["index"] / "search_index")
     if weighed:
@@ -103,15 +108,51 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     }
 
 
-def _share_features(baselines: Mapping[str, Baseline], stage_dir: Path) -> Mapping[str, Baseline]:
+def share_features(
+    baselines: Mapping[str, Baseline], sections: EvaluateSections, inputs: Inputs, stage_dir: Path
+) -> Mapping[str, Baseline]:
     """The baselines, of which a reranker has the features beside its model's scores; these are left in a file for endpoints."""
     features, reranker = baselines.get(Features.name), baselines.get(Rerank.name)
     if not isinstance(features, Features) or not features.model.weights:
         return baselines
-    write_features(stage_dir, features.model)
-    if not isinstance(reranker, Rerank):
-        return baselines
-    return {**baselines, Rerank.name: replace(reranker, features=features.model)}
+    model = features.model
+    if isinstance(reranker, Rerank):
+        if reranker.options.weight is None:
+            model = replace(model, with_model=_learn_factors(reranker, model, sections, inputs, stage_dir))
+        baselines = {**baselines, Rerank.name: replace(reranker, features=model)}
+    write_features(stage_dir, model)
+    return baselines
+
+
+def _learn_factors(
+    reranker: Rerank, model: FeatureModel, sections: EvaluateSections, inputs: Inputs, stage_dir: Path
+) -> Factors | None:
+    """The factors of a reranker's model and of features, by validation questions; None where these are not known, or asked."""
+    from drag_ray.baselines.feature_training import fit_factors
+    from drag_ray.baselines.page_features import FeatureScorer
+
+    if sections.evaluate.split != TEST:
+        return None
+    try:
+        questions = draw_questions(draw_validation(inputs), _NUM_LEARNED_BY, sections.seed)
+    except (ArtifactError, ConfigError, DataError) as error:
+        _logger.warning(f"rerank: counts alone, for what it counts beside `features` is learned on validation questions. {error}")
+        return None
+    index_dir = inputs["index"]
+    rollouts = search_questions(Rerank.name, reranker, questions, sections, index_dir)
+    asked = [AskedQuestion(rollout.question, (rollout,)) for rollout in rollouts]
+    search_dir = (index_dir / "search_index").resolve()
+    found = read_pages(asked, SearchAsAsked(reranker, search_dir, reranker.options.depth), reranker, stage_dir)
+    score = FeatureScorer(model, Searcher(search_dir))
+    judged = [
+        (question, hits, score(question.question, hits), [read.scores[hit.page] for hit in hits])
+        for question, read in zip(questions, found, strict=True)
+        for hits in read.hits
+        if hits
+    ]
+    factors = fit_factors(judged)
+    _logger.info(f"rerank: by {len(judged):,} validation questions {factors or 'nothing could be learned; it counts alone'}")
+    return factors
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:

@@ -143,8 +143,8 @@ class RerankConfig(ReaderConfig):
     search does. An index that has grown is another one too; an evaluation says whether it is as good there, and asks nothing"""
     weight: float | None = Field(default=None, ge=0.0, le=1.0)
     """what its score counts beside that of the search, which has the rest, both standardised over the pages that it reads; 1: it
-    alone, which is the default. Where there are features (the baseline `features`), these have the rest, and the default is 0.5.
-    A small model gains by less than 1 (benchmarks/results/rankers.json): choose by an evaluation of validation questions"""
+    alone, which is the default. Where there are features (the baseline `features`), these have the rest, and by default an
+    evaluation learns on validation questions what each counts"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
     page_chars: int | None = Field(default=None, ge=0)
@@ -155,11 +155,6 @@ class RerankConfig(ReaderConfig):
     """tokens of the windows that a page is cut into where all of it is read; it is as good as its best one"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
-
-    def choose_weight(self, has_features: bool) -> float:
-        """The weight, or its default."""
-        default = 0.5 if has_features else 1.0
-        return default if self.weight is None else self.weight
 
     @model_validator(mode="after")
     def _moves_on(self) -> Self:

@@ -9,6 +9,7 @@ What is read of a page, in training too, is how it begins, which often names its
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from drag_ray.search.searcher import Searcher
@@ -23,6 +24,14 @@ ScoreHits = Callable[[str, Hits], Sequence[float]]
 """From a question and a ranking to how well each of its pages answers it, by what can be told without reading; more is better."""
 
 
+@dataclass(frozen=True)
+class Factors:
+    """Factors of the scores of features and of a model, where both were learned to be added as they are."""
+
+    features: float
+    model: float
+
+
 class PageRanker:
     """A model over the pages of an index. Safe to share between threads where the model is.
 
@@ -30,7 +39,7 @@ class PageRanker:
         searcher: the index, which has the texts.
         score: the model that reads; None orders by features alone.
         page_chars: characters that it reads of a page (`rerank.page_chars`).
-        weight: of its scores beside those of the search, or of the features (`rerank.weight`).
+        weight: of its scores beside those of the search, or of the features, as in `put_in_order`.
         features: take the place of the search's scores.
     """
 
@@ -39,7 +48,7 @@ class PageRanker:
         searcher: Searcher,
         score: Score | None = None,
         page_chars: int = 0,
-        weight: float = 1.0,
+        weight: float | Factors = 1.0,
         features: ScoreHits | None = None,
     ) -> None:
         assert score or features, "nothing puts pages in order"
@@ -63,12 +72,16 @@ class PageRanker:
         if self._score and unread:
             passages = [cut_passage(self._searcher, page, question, self._page_chars) for page in unread]
             known |= zip(unread, self._score(question, passages), strict=True)
-        first = self._features(question, hits) if self._features and self._weight < 1 else None
+        first = self._features(question, hits) if self._features and self._weight != 1 else None
         return put_in_order(hits, known, top_k, self._weight, first)
 
 
 def put_in_order(
-    hits: Hits, scores: Mapping[Evidence, float], top_k: int, weight: float = 1.0, first: Sequence[float] | None = None
+    hits: Hits,
+    scores: Mapping[Evidence, float],
+    top_k: int,
+    weight: float | Factors = 1.0,
+    first: Sequence[float] | None = None,
 ) -> Hits:
     """The `top_k` best of these pages by their scores, equal ones in the order that they had.
 
@@ -76,11 +89,13 @@ def put_in_order(
         hits: of a search, with its own scores.
         scores: of a model, by the page; none where its weight is 0.
         top_k: pages wanted.
-        weight: of the model's scores; below 1 others have the rest, both standardised over these pages.
+        weight: of the model's scores; below 1 others have the rest, both standardised over these pages. Or factors of both.
         first: these others, one for each page; the search's own where nothing is said.
     """
     first = [hit.score for hit in hits] if first is None else first
-    if not weight:
+    if isinstance(weight, Factors):
+        values = [weight.model * scores[hit.page] + weight.features * other for hit, other in zip(hits, first, strict=True)]
+    elif not weight:
         values = list(first)
     elif weight < 1:
         both = zip(standardise([scores[hit.page] for hit in hits]), standardise(first), strict=True)

@@ -19,7 +19,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.reasoning import THINK
-from drag_ray.errors import ServeError
+from drag_ray.errors import ConfigError, ServeError
 from drag_ray.evaluate.outcome import read_question_weights
 from drag_ray.search.index import read_fingerprint
 from drag_ray.serve.adapters.adapter_files import (
@@ -264,7 +264,7 @@ def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig
 
 
 def _list_doubts(search_dir: Path, config: ServeConfig) -> Iterator[str]:
-    """What was learned for another index than is searched. ConfigError where what is to order pages cannot."""
+    """Sentences on what was learned for another index than is searched. ConfigError where what is to order pages cannot."""
     if config.rerank.model:
         from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 
@@ -272,5 +272,10 @@ def _list_doubts(search_dir: Path, config: ServeConfig) -> Iterator[str]:
             yield doubt
     if config.rerank.features:
         model = read_features(config.rerank.features, "serve.rerank.features")
+        if config.rerank.model and config.rerank.weight is None and model.with_model is None:
+            raise ConfigError(
+                f"serve.rerank.features {str(config.rerank.features)!r}: learned without a model beside it, so what "
+                "serve.rerank.model counts is not known. Evaluate with `features` and `rerank`, or set serve.rerank.weight."
+            )
         if doubt := describe_other_features(model, read_fingerprint(search_dir)):
             yield doubt

@@ -1,22 +1,33 @@
 """Pages read with their questions by a model in Ray's actors."""
 
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from factories import build_page, build_question, build_search, build_trajectory
 from nano_training import make_nano_model
 from small_index import write_index
 
-from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.feature_model import FeatureModel, read_features
+from drag_ray.baselines.features import Features
 from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.cluster import tasks
+from drag_ray.config import build
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError
+from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, list_pages, read_pages
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
+from drag_ray.evaluate.stage import share_features
+from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.search.rerank import Factors
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Trajectory
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.types import Evidence, Trajectory
 
 TEXTS = ["The rotor turns at 340 rpm.", "The fuel pump has a filter.", "Oil is changed once a year."]
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -39,7 +50,7 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
         for number in range(5)
         for question in [f"How fast may rotor {number} turn?"]
     ]
-    features = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(1.0,) * 9)
+    features = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(1.0,) * 9, with_model=Factors(1.0, 1.0))
     baseline = Rerank(config, features=features)
     search = SearchAsAsked(baseline, tmp_path / "search_index")
     if apart:  # as on GPUs, where what is read is found and written in other processes
@@ -53,6 +64,42 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
         expected = reranker.score(one.question, [TEXTS[page.page_number - 1] for page in pages])
         assert [found.scores[page] for page in pages] == pytest.approx(expected, abs=1e-4)
     assert [len(found.scores) for found in read] == [1, 2, 2, 3, 1]
+
+
+def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    diseases = [f"{first}{last}itis" for first in ("gastr", "nephr", "arthr", "derm", "bronch") for last in ("o", "a", "e", "u")]
+    texts = ("therapy drugs surgery", "fever pain rash")
+    pages = [
+        build_page(file=f"{name}.pdf", page_number=n, text=f"{name} {text}")
+        for name in diseases
+        for n, text in enumerate(texts, 1)
+    ]
+    questions = [
+        build_question(id=f"{name} {n}", question=asked.format(name), evidence=(Evidence(f"{name}.pdf", n),), split="train")
+        for name in diseases
+        for n, asked in enumerate(("How is {} treated?", "What does {} look like?"), 1)
+    ]
+    write_index(tmp_path / "index", pages, questions)
+    sides = [{"question_id": one.id, "side": VALIDATION if place % 2 else TRAIN} for place, one in enumerate(questions)]
+    (tmp_path / "format").mkdir()
+    pl.DataFrame(sides).write_parquet(tmp_path / "format" / SIDES_NAME)
+    nano_model = make_nano_model(tmp_path / "nano", hidden_size=32)
+    sections: Any = build(RunConfig, {"evaluate": {"rerank": {"model": str(nano_model), "device": "cpu"}}}).take(EvaluateSections)
+    sources = Sources(sections.evaluate, tmp_path / "index", 0)
+    baselines = {"features": Features.prepare(sources), "rerank": Rerank.prepare(sources)}
+    known = {"index": tmp_path / "index", "questions": None, "finetune": None, "prompt": None, "format": tmp_path / "format"}
+    for inputs, is_learned in ((known, True), ({**known, "format": None}, False)):
+        stage_dir = tmp_path / f"evaluate_{is_learned}"
+        stage_dir.mkdir()
+        reranker = share_features(baselines, sections, Inputs(inputs), stage_dir)["rerank"]
+        model = read_features(stage_dir, "serve.rerank.features")
+        assert isinstance(reranker, Rerank)
+        assert reranker.features == model
+        assert isinstance(reranker.weight, Factors) == (model.with_model is not None) == is_learned
+        assert ("counts alone" in caplog.text) != is_learned
+    assert "by 20 validation questions" in caplog.text
 
 
 def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadabl
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
-from drag_ray.search.rerank import PageRanker, ScoreHits
+from drag_ray.search.rerank import Factors, PageRanker, ScoreHits
 from drag_ray.search.searcher import Searcher
 
 
@@ -231,8 +231,10 @@ class PairsReader(ItemStep):
         return [(beside, found) for (beside, _), found in zip(made, scores, strict=True)]
 
 
-def load_page_ranker(config: RerankConfig, searcher: Searcher, features: ScoreHits | None = None) -> PageRanker:
+def load_page_ranker(
+    config: RerankConfig, searcher: Searcher, weight: float | Factors = 1.0, features: ScoreHits | None = None
+) -> PageRanker:
     """The reranker for a model, over an index, beside the scores of features where there are some; raises what `load_reranker`
     does."""
-    reranker, weight = load_reranker(config), config.choose_weight(features is not None)
+    reranker = load_reranker(config)
     return PageRanker(searcher, reranker.score, reranker.writer.page_chars, weight, features)

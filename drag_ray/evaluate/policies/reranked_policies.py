@@ -160,7 +160,7 @@ def _time_questions(reranker: Rerank, index_dir: Path, questions: Sequence[str])
     options = reranker.options
     searcher = Searcher(index_dir)
     index = reranker.open_searcher(searcher, questions)
-    ranker = load_page_ranker(options, searcher, reranker.open_features(searcher))
+    ranker = load_page_ranker(options, searcher, reranker.weight, reranker.open_features(searcher))
     times: list[float] = []
     for question in questions:
         started = time.perf_counter()

@@ -87,6 +87,14 @@ def roll_out(
     return RolledOut(trajectories, {name: prepared[name] for name in names}, summed)
 
 
+def search_questions(
+    name: str, baseline: Baseline, questions: Sequence[Question], sections: EvaluateSections, index_dir: Path
+) -> list[Trajectory]:
+    """The rollouts of one baseline that needs no engine."""
+    tasks = build_plan(questions, (PRESET,), 1, sections.seed)
+    return _run_without_engine({name: baseline}, tasks, sections.agent, index_dir)[name]
+
+
 def _prepare(names: Sequence[str], sources: Sources) -> dict[str, Baseline]:
     return {name: BASELINES[name].prepare(sources) for name in names}
 

@@ -8,6 +8,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex
 from drag_ray.agent.retrieval import open_dense
 from drag_ray.baselines.feature_model import read_features
+from drag_ray.baselines.rerank import choose_weight
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
@@ -142,14 +143,15 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
 
 
 def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | None:
-    """What puts pages in order; None where nothing is named. ConfigError where it cannot."""
-    features = None
+    """The ranker that an endpoint is given; None where nothing is named. ConfigError where it cannot rank."""
+    learned, features = None, None
     if config.features:
-        from drag_ray.baselines.page_features import FeatureScorer  # NumPy and SciPy take their time
+        from drag_ray.baselines.page_features import FeatureScorer  # NumPy takes its time
 
-        features = FeatureScorer(read_features(config.features, "serve.rerank.features"), searcher)
+        learned = read_features(config.features, "serve.rerank.features")
+        features = FeatureScorer(learned, searcher)
     if not config.model:
         return PageRanker(searcher, features=features) if features else None
     from drag_ray.engine.encoders.reranker import load_page_ranker
 
-    return load_page_ranker(config, searcher, features)
+    return load_page_ranker(config, searcher, choose_weight(config, learned), features)

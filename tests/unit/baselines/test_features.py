@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from small_index import write_index
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.feature_model import FeatureModel, describe_other_features, read_features, write_features
-from drag_ray.baselines.feature_training import draw_folds, fit_weights
+from drag_ray.baselines.feature_training import draw_folds, fit_factors, fit_weights
 from drag_ray.baselines.features import Features
 from drag_ray.baselines.page_features import FeatureScorer, FeatureSearcher, PageTerms, compute_features
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.search.rerank import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits, Page, Question
 
@@ -104,6 +106,30 @@ def test_weights_are_the_likeliest_with_their_penalty() -> None:
     assert fit_weights([several], [np.array([True, True, True, False])]) == pytest.approx([alone], abs=1e-4)
 
 
+def test_a_model_counts_beside_features_as_much_as_it_tells_and_never_against_its_order() -> None:
+    """Pages of which features find every second evidence, and a model what it is told to."""
+    random_numbers = np.random.default_rng(0)
+    hits = Hits([Hit("a.pdf", number, number, 1.0) for number in (1, 2, 3)])
+
+    def judge(signal: float) -> list[tuple[Question, Hits, list[float], list[float]]]:
+        judged = []
+        for number in range(200):
+            right = number % 3
+            question = build_question(evidence=(Evidence("a.pdf", right + 1),))
+            scores = [(signal * (page == right) + random_numbers.normal()) for page in range(3)]
+            features = [1.5 * (page == right) + random_numbers.normal() for page in range(3)]
+            judged.append((question, hits, features, scores))
+        return judged
+
+    telling, silent, misleading = (fit_factors(judge(signal)) for signal in (3.0, 0.0, -3.0))
+    assert telling
+    assert telling.model > telling.features > 1  # noise of deviation 1: the likeliest factor is the signal itself
+    assert silent
+    assert abs(silent.model) < 0.25
+    assert misleading == Factors(1.0, 0.0)
+    assert fit_factors(judge(3.0)[:19]) is None
+
+
 def test_features_are_those_that_are_named(tmp_path: Path) -> None:
     pages = [Page("a.pdf", 4, 4, "rotor speed limit", "text"), Page("b.pdf", 1, 1, "speed of the wind", "text")]
     write_index(tmp_path, pages, [build_question()])
@@ -151,7 +177,7 @@ def test_as_many_pages_are_found_as_are_wanted(tmp_path: Path) -> None:
 
 def test_what_an_evaluation_leaves_puts_pages_in_the_order_that_it_had(tmp_path: Path) -> None:
     asked = [question for question in write_collection(tmp_path) if question.split == "test"]
-    model = prepare(tmp_path).model
+    model = replace(prepare(tmp_path).model, with_model=Factors(0.5, 2.0))
     write_features(tmp_path, model)
     again = read_features(tmp_path, "serve.rerank.features")
     assert again == model

@@ -198,9 +198,15 @@ def test_an_engine_is_shared_by_policies_that_differ_in_adapter_or_prompt(
 def test_the_rows_of_training_are_read_where_their_questions_are_asked() -> None:
     unread = {
         options: configure(*options).list_unread()
-        for options in ((), ("--evaluate.question-weights", "1"), ("--evaluate.split", "validation"))
+        for options in (
+            (),
+            ("--evaluate.question-weights", "1"),
+            ("--evaluate.split", "validation"),
+            ("--evaluate.baselines", '["rerank"]'),
+            ("--evaluate.baselines", '["features", "rerank"]'),
+        )
     }
-    assert list(unread.values()) == [("format", "embed"), ("embed",), ("embed",)]
+    assert list(unread.values()) == [("format", "embed"), ("embed",), ("embed",), ("format", "embed"), ("embed",)]
 
 
 def test_other_models_are_compared_and_never_the_subject(run_dir: Path) -> None:

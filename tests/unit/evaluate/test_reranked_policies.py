@@ -12,6 +12,7 @@ from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, ReadPages, list_pages, put_pages_in_order
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.evaluate.results import compute_result
+from drag_ray.search.rerank import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits
 
@@ -93,16 +94,29 @@ def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searc
     assert len(READ) == 1  # with its pages and those of the policy
 
 
-@pytest.mark.parametrize(("weight", "expected"), [(None, [5, 4, 2, 1]), (0.7, [5, 2, 4, 1]), (1.0, [5, 2, 1, 4])])
-def test_features_count_as_much_as_the_model_unless_the_weight_says_otherwise(
+@pytest.mark.parametrize(
+    ("weight", "expected"), [(None, [5, 2, 1, 4]), (0.5, [5, 4, 2, 1]), (0.7, [5, 2, 4, 1]), (1.0, [5, 2, 1, 4])]
+)
+def test_features_have_the_rest_of_the_weight_and_nothing_where_it_was_not_learned(
     weight: float | None, expected: list[int], searcher: Searcher
 ) -> None:
     rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0)
     reranker = Rerank(RerankedConfig(model="m", weight=weight), features=FeatureModel())
     [again] = put_pages_in_order({"base": [rollout]}, ["base"], reranker, searcher.index_dir, read_by_length)["base+rerank"]
     assert [hit.page_number for hit in again.turns[0].ranking.hits] == expected
-    assert ("features counting" in reranker.describe()) == (weight != 1)
-    assert (reranker.open_features(searcher) is None) == (weight == 1)
+    is_alone = weight in (None, 1)
+    assert ("features counting" in reranker.describe()) == (not is_alone)
+    assert (reranker.open_features(searcher) is None) == is_alone
+
+
+def test_what_was_learned_is_what_features_and_the_model_count(searcher: Searcher) -> None:
+    rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0)
+    reranker = Rerank(RerankedConfig(model="m"), features=FeatureModel(with_model=Factors(10.0, 1.0)))
+    [again] = put_pages_in_order({"base": [rollout]}, ["base"], reranker, searcher.index_dir, read_by_length)["base+rerank"]
+    # Ten times the page number, and the length of the page.
+    assert [(hit.page_number, hit.score) for hit in again.turns[0].ranking.hits] == [(5, 73.0), (4, 57.0), (2, 39.0), (1, 27.0)]
+    assert "its scores times 1.00 added to those of features times 10.00" in reranker.describe()
+    assert reranker.open_features(searcher)
 
 
 def test_what_finds_nothing_is_not_read(searcher: Searcher) -> None:

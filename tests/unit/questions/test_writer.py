@@ -10,7 +10,7 @@ from small_index import index_texts
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster.metrics import NoRecorder
+from drag_ray.cluster.metrics import Recorder
 from drag_ray.config import build
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
@@ -57,7 +57,7 @@ def open_writer(folder: Path, engine: ScriptedEngine, **options: Any) -> Questio
         max_tries=2,
         build_engine=lambda *_: engine,
     )
-    return QuestionWriter(build(QuestionsConfig, options), 0, worker, NoRecorder(), keep_here)
+    return QuestionWriter(build(QuestionsConfig, options), 0, worker, Recorder(), keep_here)
 
 
 def write(folder: Path, engine: ScriptedEngine, **options: Any) -> Draft:

@@ -17,7 +17,7 @@ from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError, SearchIndexError, ServeError
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.rerank import Factors, PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.search.messages import SearchRequest
@@ -119,10 +119,11 @@ def test_vectors_whose_model_is_gone_stop_only_who_needs_them(
 def test_pages_are_in_the_order_of_features_alone_or_beside_a_model(
     serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: ServedRerankConfig, tmp_path: Path
 ) -> None:
-    model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(1.0, *[0.0] * 8), index_fingerprint="of this index")
+    factors = Factors(2.0, 0.5)
+    model = FeatureModel(frozenset(), (), (0.0,) * 9, (1.0,) * 9, (1.0, *[0.0] * 8), with_model=factors)
     write_features(tmp_path, model)  # the higher its rank, the better is a page
     found, features = searcher.search("rotor oil", 3), FeatureScorer(model, searcher)
-    both = PageRanker(searcher, load_reranker(rerank_config).score, weight=0.5, features=features).rerank(QUESTION, found, 3)
+    both = PageRanker(searcher, load_reranker(rerank_config).score, weight=factors, features=features).rerank(QUESTION, found, 3)
     for config, expected in (
         (ServedRerankConfig(features=tmp_path), [hit.file for hit in found][::-1]),
         (rerank_config.model_copy(update={"features": tmp_path}), [hit.file for hit in both]),

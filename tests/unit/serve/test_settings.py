@@ -12,6 +12,7 @@ from small_index import finish_index
 
 from drag_ray.agent.record import write_record
 from drag_ray.baselines.feature_model import FeatureModel, write_features
+from drag_ray.engine.encoders import reranker_files
 from drag_ray.errors import ArtifactError, ConfigError, SearchIndexError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
@@ -96,7 +97,9 @@ def test_vectors_of_the_stage_embed_are_served_unless_they_are_of_another_index(
     assert build(inputs, {}, {}).vectors_dir == str(tmp_path / "index" / "vectors")
 
 
-def test_features_of_another_index_are_served_where_that_is_said(inputs: Inputs, tmp_path: Path) -> None:
+def test_features_of_another_index_or_without_the_model_are_served_where_that_is_said(
+    inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fingerprint = read_fingerprint(inputs["index"] / "search_index")
     for of_index in (fingerprint, "another"):
         model = FeatureModel(means=(0.0,), deviations=(1.0,), weights=(1.0,), index_fingerprint=of_index)
@@ -108,6 +111,12 @@ def test_features_of_another_index_are_served_where_that_is_said(inputs: Inputs,
         with pytest.raises(ServeError, match=r"serve\.rerank\.features were learned on another index \(another\).*other-index"):
             build(inputs, {}, {"rerank": rerank})
         build(inputs, {}, {"rerank": {**rerank, "other_index": True}})
+    monkeypatch.setattr(reranker_files, "find_files", lambda config: None)
+    monkeypatch.setattr(reranker_files, "describe_other_index", lambda files, index_dir: "")
+    rerank |= {"other_index": True, "model": "a model"}
+    with pytest.raises(ConfigError, match=r"learned without a model beside it.*serve\.rerank\.weight"):
+        build(inputs, {}, {"rerank": rerank})
+    build(inputs, {}, {"rerank": {**rerank, "weight": 0.5}})
     with pytest.raises(ConfigError, match=r"has no features\.json"):
         build(inputs, {}, {"rerank": {"features": str(tmp_path / "index")}})
 
