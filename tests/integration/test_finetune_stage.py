@@ -220,6 +220,7 @@ def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_mode
     assert (counts["rows"], counts["rows_without_advantage"], counts["validation_rows"]) == (39, 1, 9)
     assert curve[-1]["eval_pair_accuracy"] == 1
     described = Description(make_config(tmp_path, nano_model, **options).finetune, counts, {}, None)
+    (tmp_path / "finetune").mkdir()
     publish_adapter(tmp_path / "adapter", str(nano_model), described, None, tmp_path / "finetune")
     adapter_dir, merged_dir = tmp_path / "finetune" / "adapter", tmp_path / "finetune" / "merged"
     conversations = [[*row["prompt"], *row["completion"]] for row in rows[39:]]
