@@ -14,9 +14,9 @@ Rankings: `question` (BM25), `dense`, `hybrid` (fused), `features` and `features
 learned from the same questions, puts the 20 best in order), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that
 hybrid mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of
 hybrid, or of `union`: the 20 best by words and the 20 best by vectors). `_blend` weighs its scores and those of the search,
-with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike. `--methods`
-names which of `ce`, `ce_hybrid` and `embed` are trained. One process takes one GPU; for several, start one for each with
-CUDA_VISIBLE_DEVICES.
+with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike; `_stacked`
+adds both with the factors that the validation questions teach, as an evaluation does. `--methods` names which of `ce`,
+`ce_hybrid` and `embed` are trained. One process takes one GPU; for several, start one for each with CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import repeat
 from multiprocessing import get_context
@@ -66,7 +66,7 @@ from drag_ray.format.rows.relevance import build_rows
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.format.tables import ScoredPart
 from drag_ray.search import vectors
-from drag_ray.search.config import EmbeddingConfig, RerankConfig
+from drag_ray.search.config import EmbeddingConfig, Factors, RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
 from drag_ray.search.ranker import Ranking
@@ -224,7 +224,7 @@ def reorder(
     rankings: Sequence[Hits],
     scores: Scores,
     depth: int,
-    weight: float = 1.0,
+    weight: float | Factors = 1.0,
     features: ScoreHits | None = None,
 ) -> list[Hits]:
     """The best pages of each ranking by scores, below a weight of 1 by those of the search or of features too, and then the
@@ -257,6 +257,7 @@ def rank_reread(
     scores: Scores,
     weights: Mapping[int, float],
     features: ScoreHits | None = None,
+    factors: Mapping[int, Factors | None] | None = None,
 ) -> dict[str, list[int]]:
     """The ranks by a cross-encoder alone, blended with the search before it, and with features, for each depth of the weights."""
     ranks: dict[str, list[int]] = {}
@@ -265,6 +266,8 @@ def rank_reread(
         ranks[f"{name}_blend@{depth}"] = rank(questions, reorder(questions, first, scores, depth, weight))
         if features:
             ranks[f"{name}_features@{depth}"] = rank(questions, reorder(questions, first, scores, depth, 0.5, features))
+            learned = (factors or {}).get(depth) or 1.0
+            ranks[f"{name}_stacked@{depth}"] = rank(questions, reorder(questions, first, scores, depth, learned, features))
     return ranks
 
 
@@ -421,12 +424,13 @@ class SetBench:
         recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
         recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
         weights, times = dict[str, dict[int, float]](), dict[str, float]()
+        factors = dict[str, dict[int, Factors | None]]()
         for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
             if name not in plan:
                 continue
             reranker = open_reranker(folder / name, options.on_gpu)
-            weights[name] = self._choose_weights(reranker, validation, base)
-            ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base])
+            weights[name], factors[name] = self._choose_weights(reranker, validation, base, features[base])
+            ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base], factors[name])
             if name == "ce":  # the other one is of the same size
                 times = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
         return {
@@ -440,6 +444,7 @@ class SetBench:
             "measures": {name: summarise(own) for name, own in ranks.items()},
             "recall": {"depths": DEPTHS, **recall},
             "weights": weights,
+            "factors": {name: {key: own and asdict(own) for key, own in found.items()} for name, found in factors.items()},
             "training": training,
             "times": times,
             "pages_s": pages_s,
@@ -473,25 +478,43 @@ class SetBench:
         found = search_vectors(self._test, self._found["question"], tuned)
         return {f"tuned_{name}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
 
-    def _choose_weights(self, reranker: Reranker, questions: Sequence[Question], base: str) -> dict[int, float]:
-        """The weight with the best MRR on validation questions for each depth, the least of equal ones."""
+    def _choose_weights(
+        self, reranker: Reranker, questions: Sequence[Question], base: str, features: ScoreHits | None
+    ) -> tuple[dict[int, float], dict[int, Factors | None]]:
+        """By validation questions for each depth the weight with the best MRR, the least of equal ones, and the factors beside
+        features."""
         first = search_vectors(questions, search_words(questions, self._collection.searcher), self._dense)[base]
         scores = self._passages.read(reranker, questions, [take(hits, DEPTHS[-1]) for hits in first])
 
         def compute_mrr(weight: float, depth: int) -> float:
             return measure(rank(questions, reorder(questions, first, scores, depth, weight)))[:, 3].sum()
 
-        return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in DEPTHS}
+        def learn(depth: int) -> Factors | None:
+            tops = [Hits(hits[:depth]) for hits in first]
+            judged = [
+                (question, top, features(question.question, top), [own[hit.page] for hit in top])
+                for question, top, own in zip(questions, tops, scores, strict=True)
+                if features and top
+            ]
+            return feature_training.fit_factors(judged)
+
+        return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in DEPTHS}, {d: learn(d) for d in DEPTHS}
 
     def _rank_by_reading(
-        self, reranker: Reranker, name: str, base: str, weights: Mapping[int, float], features: ScoreHits | None
+        self,
+        reranker: Reranker,
+        name: str,
+        base: str,
+        weights: Mapping[int, float],
+        features: ScoreHits | None,
+        factors: Mapping[int, Factors | None],
     ) -> dict[str, list[int]]:
         """The ranks with a cross-encoder that reads what a search finds, after hybrid also the union."""
         first = self._found[base]
         union = join(self._found, UNION) if base == "hybrid" else [Hits()] * len(first)
         wanted = [dict.fromkeys(take(one, DEPTHS[-1]) + take(more, DEPTH)) for one, more in zip(first, union, strict=True)]
         scores = self._passages.read(reranker, self._test, [list(pages) for pages in wanted])
-        ranks = rank_reread(name, self._test, first, scores, weights, features)
+        ranks = rank_reread(name, self._test, first, scores, weights, features, factors)
         if base == "hybrid":
             ranks[f"{name}@union"] = rank(self._test, reorder(self._test, union, scores, DEPTH))
         return ranks

@@ -22,6 +22,18 @@ _MOVED = {
 }
 
 
+_CURVE = {
+    "question by words": "question",
+    "`dense`": "dense",
+    "`hybrid`": "hybrid",
+    "`features`": "features",
+    "`features` of `hybrid`": "features_hybrid",
+    "cross-encoder alone": "ce@20",
+    "with its best `weight`": "ce_blend@20",
+    "with `features`, each half": "ce_features@20",
+}
+
+
 def write_table() -> str:
     """Hit@1 and MRR of each ranking on each set, and how far the cross-encoder is above the question."""
     sets = read_results("rankers")["sets"]
@@ -32,6 +44,26 @@ def write_table() -> str:
         rows.append([f"{text}: above `{reference}`, MRR", *above])
     rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
     return to_table(["Hit@1 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+
+
+def write_features() -> str:
+    """The MRR of features, of a cross-encoder and of both, by the number of questions that they learn from."""
+    found = sorted(read_results("rankers_features")["sets"], key=lambda one: (one["set"], one["train_questions"]))
+    rows = [
+        [
+            one["set"],
+            f"{one['train_questions']:,}",
+            *(_write_mrr(one["rankings"][name]) for name in (*_CURVE.values(),)),
+            tested_difference(one["rankings"]["ce_features@20"]["above_features"]["mrr"]),
+        ]
+        for one in found
+    ]
+    return to_table(["set", "questions to learn from", *_CURVE, "both above `features`"], rows)
+
+
+def _write_mrr(row: Any) -> str:
+    mean, low, high = row["mrr"]
+    return short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]"
 
 
 def write_transfer() -> str:

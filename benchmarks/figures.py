@@ -73,6 +73,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "serving-parts": figure_speed.write_serving_parts,
     "collect-tools": figure_tools.write_collect_tools,
     "rankers": figure_rankers.write_table,
+    "rankers-features": figure_rankers.write_features,
     "rankers-transfer": figure_rankers.write_transfer,
     "reranker": figure_reranker.write_table,
     "kept": figure_kept.write_table,

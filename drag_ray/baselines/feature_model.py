@@ -6,8 +6,7 @@ from pathlib import Path
 from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import RetrievalName
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors, RetrievalName
 from drag_ray.storage import artifacts
 
 FEATURES_NAME = "features.json"

@@ -23,7 +23,7 @@ from drag_ray.baselines.page_features import (
     standardise,
 )
 from drag_ray.baselines.question_words import QuestionWords, find_kinds
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors
 from drag_ray.types import Hits, Question
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from drag_ray.baselines.feature_model import FeatureModel
 from drag_ray.baselines.hybrid import FOUND_BY
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import RerankConfig, RetrievalName
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors, RerankConfig, RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageIndex

@@ -35,8 +35,7 @@ from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
-from drag_ray.search.config import RetrievalName
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors, RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs

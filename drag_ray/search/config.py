@@ -1,5 +1,6 @@
 """Options of the search index, of the vectors beside it, and of what orders its rankings anew."""
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -133,6 +134,14 @@ class ReaderConfig(BaseConfig):
     (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, once the engines have written"""
     batch_size: int = Field(default=16, ge=1)
     """windows that the model reads at once"""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Factors of the scores of features and of a model, where both were learned to be added as they are."""
+
+    features: float
+    model: float
 
 
 class RerankConfig(ReaderConfig):

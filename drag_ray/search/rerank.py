@@ -9,9 +9,9 @@ What is read of a page, in training too, is how it begins, which often names its
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, pstdev
 
+from drag_ray.search.config import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits
 
@@ -22,14 +22,6 @@ Score = Callable[[str, Sequence[str]], Sequence[float]]
 """From a question and texts to how well each of them answers it; more is better."""
 ScoreHits = Callable[[str, Hits], Sequence[float]]
 """From a question and a ranking to how well each of its pages answers it, by what can be told without reading; more is better."""
-
-
-@dataclass(frozen=True)
-class Factors:
-    """Factors of the scores of features and of a model, where both were learned to be added as they are."""
-
-    features: float
-    model: float
 
 
 class PageRanker:

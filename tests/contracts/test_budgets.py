@@ -13,14 +13,14 @@ ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_720,
     "api": 1_180,
-    "baselines": 2_110,
+    "baselines": 2_150,
     "cli": 610,
     "cluster": 1_260,
     "collect": 170,
     "corpus": 3_730,
     "embed": 90,
     "engine": 3_940,
-    "evaluate": 5_660,
+    "evaluate": 5_710,
     "examples": 630,
     "finetune": 4_080,
     "format": 2_750,
@@ -31,8 +31,8 @@ LINES = {
     "questions": 820,
     "recipes": 1_320,
     "rollout": 3_150,
-    "search": 2_790,
-    "serve": 4_250,
+    "search": 2_800,
+    "serve": 4_260,
     "stage_runs": 810,
     "storage": 980,
     "tools": 2_640,
@@ -42,9 +42,9 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 435
-OPTIONS = 350
+OPTIONS = 351
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_810
+TEST_LINES = 46_910
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -132,7 +132,7 @@ def test_documents_without_a_readable_page_are_an_error(tmp_path, documents_dir)
 
 
 def test_own_documents_have_none_of_the_embedded_questions(tmp_path, documents_dir):
-    counts, folder = run_index(tmp_path / "alone", documents=str(documents_dir))
+    counts, _ = run_index(tmp_path / "alone", documents=str(documents_dir))
     assert counts["pages"] > 0
     assert (counts["questions"], counts["train"], counts["test"]) == (0, 0, 0)
     with pytest.raises(ConfigError, match=r"corpus\.questions is 'manuals'"):

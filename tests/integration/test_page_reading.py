@@ -24,7 +24,7 @@ from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.evaluate.stage import share_features
 from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Evidence, Trajectory

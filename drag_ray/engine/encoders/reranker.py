@@ -17,8 +17,8 @@ from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter, YesOrNoQuest
 from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadable
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import RerankConfig
-from drag_ray.search.rerank import Factors, PageRanker, ScoreHits
+from drag_ray.search.config import Factors, RerankConfig
+from drag_ray.search.rerank import PageRanker, ScoreHits
 from drag_ray.search.searcher import Searcher
 
 

@@ -18,7 +18,7 @@ from drag_ray.baselines.features import Features
 from drag_ray.baselines.page_features import FeatureScorer, FeatureSearcher, PageTerms, compute_features
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits, Page, Question
 

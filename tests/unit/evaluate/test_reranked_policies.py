@@ -12,7 +12,7 @@ from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, ReadPages, list_pages, put_pages_in_order
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.evaluate.results import compute_result
-from drag_ray.search.rerank import Factors
+from drag_ray.search.config import Factors
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits
 
