@@ -26,7 +26,7 @@ from drag_ray.engine.models.relevance import RerankerNote, write_note
 from drag_ray.errors import ConfigError, ServeError, TrainError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.index import read_fingerprint
-from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.config import ServeConfig, ServedRerankConfig
 from drag_ray.serve.settings import _check_searches
 
 QUESTION = "rotor speed"
@@ -223,7 +223,7 @@ def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_t
     write_index(tmp_path / "index", [build_page()], [])
     index_dir = tmp_path / "index" / "search_index"
     folder = write_ranking_adapter(tmp_path / "adapter")
-    config = RerankConfig(model=str(folder))
+    config = ServedRerankConfig(model=str(folder))
     for fingerprint in ("", read_fingerprint(index_dir)):
         write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=fingerprint))
         assert not describe_other_index(find_files(config), index_dir)
