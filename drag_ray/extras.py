@@ -14,7 +14,7 @@ EXTRAS = {
         *("peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors"),
         *("matplotlib", "gepa", "pandas", *_TRAIN_AND_SERVE),
     ),
-    "serve": ("starlette", "fastapi", "aiohttp", "yarl", "onnx", "onnxruntime", *_TRAIN_AND_SERVE),
+    "serve": ("starlette", "fastapi", "uvicorn", "aiohttp", "yarl", "onnx", "onnxruntime", *_TRAIN_AND_SERVE),
     "ocr": ("rapidocr", "cv2", "onnxruntime"),
     "demo": ("botocore", "reportlab"),
     "cpu": ("vllm",),

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 _PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe")
-_KEYS = {"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
 """Windows' codes of keys, by which Chromium knows them."""
 _FIRST_FREE_DESCRIPTOR = 10
 
@@ -49,11 +50,11 @@ class Browser:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
 
-    def open(self, page: Path, width: int, height: int = 800) -> None:
-        """Open a file in a window of this size."""
+    def open(self, page: Path | str, width: int, height: int = 800) -> None:
+        """Open a file, or an address, in a window of this size."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self._events.clear()
-        self._call("Page.navigate", url=page.resolve().as_uri())
+        self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._events.append(self._read())
 
@@ -63,12 +64,24 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def press(self, key: str) -> None:
-        """Press a key and let it go."""
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
+    def press(self, key: str, control: bool = False) -> None:
+        """Press a key, perhaps with Ctrl, and let it go."""
+        text = "" if control else {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        code = "Space" if key == " " else f"Key{key.upper()}" if len(key) == 1 else key
+        event = {"key": key, "code": code, "windowsVirtualKeyCode": _KEYS.get(key) or ord(key.upper()), "modifiers": 2 * control}
         self._call("Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def write(self, text: str) -> None:
+        """Put text where the cursor is, in place of what is selected."""
+        self._call("Input.insertText", text=text)
+
+    def wait_for(self, condition: str) -> None:
+        """Return when an expression in JavaScript is true."""
+        deadline = time.monotonic() + _LIMIT_S / 10
+        while not self.evaluate(condition):
+            assert time.monotonic() < deadline, f"{condition}: not within {_LIMIT_S / 10} s"
+            time.sleep(0.05)
 
     def close(self) -> None:
         """End the browser."""

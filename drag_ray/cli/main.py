@@ -15,7 +15,7 @@ from drag_ray.storage.file_access import explain_memory
 
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
 _FAILED = 1
-_SERVING = ("serve", "mcp")
+_SERVING = ("serve", "mcp", "review")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from drag_ray.messages import to_displayable
 RUN_COMMANDS = {
     "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
     "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
+    "review": "Look at the test questions of a run beside their pages, on a page for the browser, and say which are kept.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
 }
@@ -20,7 +21,7 @@ def run_command_of_a_run(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: the folder is no run, the URI is none, the store refuses, or a stage is not what was written.
     """
-    {"status": _status, "cost": _cost, "push": _push, "pull": _pull}[command](argv)
+    {"status": _status, "cost": _cost, "review": _review, "push": _push, "pull": _pull}[command](argv)
 
 
 def _status(argv: Sequence[str]) -> None:
@@ -53,6 +54,28 @@ def _parse_number(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} questions; expected 1 or more")
     return number
+
+
+def _review(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray review", description=RUN_COMMANDS["review"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose questions are written, or given")
+    help_text = "questions that filters have left out, to look at among the others without knowing it; 20 where nothing is said"
+    parser.add_argument("--left-out", type=int, default=20, metavar="N", help=help_text)
+    parser.add_argument("--port", type=int, default=8010, help="of this machine, for the page; 0: any that is free")
+    parser.add_argument("--summary", action="store_true", help="print how far the filters agree with the verdicts, and end")
+    options = parser.parse_args(argv)
+    from drag_ray.questions.review import list_items
+    from drag_ray.storage.artifacts import read_manifest, require_manifest
+
+    index_dir, written_dir = options.run / "index", options.run / "questions"
+    require_manifest(index_dir, "python jobs/index.py")
+    items = list_items(index_dir, written_dir if read_manifest(written_dir) else None, max(0, options.left_out))
+    from drag_ray.serve.review import Review, format_agreement, serve_review
+
+    review = Review(options.run, items)
+    if not options.summary:
+        serve_review(review, options.port)
+    print(format_agreement(review.items, review.verdicts))
 
 
 def _push(argv: Sequence[str]) -> None:

@@ -48,6 +48,20 @@ def let_waits_end() -> None:
     signal.siginterrupt(signal.SIGINT, True)
 
 
+def wait_for_a_signal() -> None:
+    """Return on Ctrl-C, or when the job is asked to end."""
+    wanted = threading.Event()
+    # Who ends the process on Ctrl-C (`ending_on_interrupt`) must not take this one for its own when the handlers are put back.
+    wakeup_fd = signal.set_wakeup_fd(-1)
+    handlers = {number: signal.signal(number, lambda *_: wanted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        wanted.wait()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
+
+
 class _Interruption:
     """Handles SIGINT until it is closed; a thread sees it where the main thread does not."""
 

@@ -32,6 +32,9 @@ class EvaluateConfig(BaselineSections):
     out of the training rows, to choose among trained models by without looking at the test questions"""
     limit: int = Field(default=0, ge=0)
     """questions to take, drawn at random; 0 takes all"""
+    verdicts: str = ""
+    """file of verdicts on the test questions (`drag-ray review`): those alone are asked that a person has kept, as he has worded
+    them; empty for all of the split"""
     baselines: tuple[BaselineName, ...] = Field(
         default=(RawQuestion.name,),
         description=f"policies to compare with; {describe_baselines()}",
@@ -81,17 +84,24 @@ class EvaluateSections(Sections):
     evaluate: EvaluateConfig
 
     def list_sources(self) -> dict[str, Path]:
-        """The adapters that are compared, that of the judge, and the model that orders rankings anew, if it lies in a folder."""
+        """The adapters that are compared, that of the judge, the model that orders rankings anew, if it lies in a folder, and the
+        verdicts on questions."""
         folders = [entry.partition("=")[2] for entry in self.evaluate.adapters]
         folders += [model.adapter for model in self.evaluate.models.values()]
         adapters = {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
         model = self.evaluate.take(RerankedConfig).model if Rerank.name in self.evaluate.baselines else ""
         reranker = Path(model).expanduser()
         rerankers = {"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {}
-        return self.engine.list_sources() | adapters | self.evaluate.judge.list_sources() | rerankers
+        verdicts = {"evaluate.verdicts": Path(self.evaluate.verdicts).expanduser()} if self.evaluate.verdicts else {}
+        return self.engine.list_sources() | adapters | self.evaluate.judge.list_sources() | rerankers | verdicts
 
     def check(self) -> None:
-        """ConfigError where weights of the question are to be found, and searches are made without them."""
+        """ConfigError where weights of the question are to be found, and searches are made without them; or where verdicts are
+        named, and no test questions are asked."""
+        if self.evaluate.verdicts and self.evaluate.split != TEST:
+            raise ConfigError(
+                "evaluate.verdicts: they are on test questions, and evaluate.split is 'validation'. Leave one of them out."
+            )
         if self.agent.retrieval != "bm25" and self.evaluate.question_weights:
             raise ConfigError(
                 "evaluate.question_weights: searches by words alone, and agent.retrieval is "

@@ -108,7 +108,9 @@ def build_context(
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
     are_written = "questions" in manifests and not manifests["index"].counts.get("questions")
-    questions = f"{num_questions} {sections.evaluate.split} questions{' that a model has written' if are_written else ''}"
+    sources = [*(["a model has written"] if are_written else []), *(["a person has kept"] if sections.evaluate.verdicts else [])]
+    told = f" that {' and '.join(sources)}" if sources else ""
+    questions = f"{num_questions} {sections.evaluate.split} questions{told}"
     asked = f"{questions} on {record.num_pages} pages, asked by {sections.engine.model}."
     return ReportContext(
         search_operator=record.operator,

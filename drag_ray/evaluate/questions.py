@@ -1,10 +1,12 @@
 """The questions that an evaluation asks: of the test split, or those that training was validated on."""
 
+from functools import partial
 from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.tasks import ANSWERING
 from drag_ray.corpus.questions import draw_questions, draw_split, is_measurable, read_split
+from drag_ray.corpus.verdicts import keep_reviewed
 from drag_ray.errors import ArtifactError, ConfigError, DataError
 from drag_ray.evaluate.config import TEST, EvaluateConfig, EvaluateSections
 from drag_ray.format.split import SIDES_NAME, VALIDATION, read_side
@@ -20,7 +22,8 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
     """The questions of `settings.split` that have evidence, or an answer where the task is scored by it; at most
     `settings.limit` of them, drawn with `seed`, if it is not 0.
 
-    Validation questions are those of the train split that the format stage put on its validation side.
+    Validation questions are those of the train split that the format stage put on its validation side; with verdicts, test
+    questions are those that a person has kept.
 
     Raises:
         ArtifactError: the format stage was not run, so nothing is known of validation questions.
@@ -28,9 +31,12 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
         DataError: there is no such question, or a table cannot be read.
     """
     by_answer = task in ANSWERING
-    if settings.split == TEST:
-        return draw_split(inputs["index"], TEST, settings.limit, seed, by_answer, inputs.find("questions"))
-    return draw_questions(draw_validation(inputs, by_answer), settings.limit, seed)
+    if settings.split != TEST:
+        return draw_questions(draw_validation(inputs, by_answer), settings.limit, seed)
+    draw = partial(draw_split, inputs["index"], TEST, seed=seed, by_answer=by_answer, written_dir=inputs.find("questions"))
+    if not settings.verdicts:
+        return draw(limit=settings.limit)
+    return draw_questions(keep_reviewed(draw(limit=0), Path(settings.verdicts).expanduser()), settings.limit, seed)
 
 
 def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,10 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
 
-KindName = Literal["fact", "procedure", "user"]
-FilterName = Literal["self_reference", "copied", "rank", "answerable", "closed_book", "near_duplicate"]
+KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison"]
+FilterName = Literal[
+    "self_reference", "copied", "rank", "answerable", "needs_all", "closed_book", "other_pages", "near_duplicate"
+]
 
 
 class QuestionsConfig(BaseConfig):
@@ -23,8 +25,9 @@ class QuestionsConfig(BaseConfig):
     """questions to have written, before the filters: pages are asked about in turn over the files, and again with another kind
     where there are more questions than pages; 0: one of each page"""
     kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
-    """kinds of questions, in turn over the pages: for a fact that the page states, for how something is done, or for either as
-    somebody asks who does not know the words of the page"""
+    """kinds of questions, in turn over the pages. Over one page: a fact that it states, how something is done, or either as
+    somebody asks who does not know its words (user). Over two that share rare words, where both are needed: two of one document
+    (pages), two of different documents (documents), or a comparison of these"""
     examples: tuple[str, ...] = Field(default=(), max_length=20)
     """a handful of the users' own questions, whose manner is to be imitated"""
     writer: EngineConfig | None = None
@@ -38,12 +41,15 @@ class QuestionsConfig(BaseConfig):
     """characters of a page that the model is shown"""
     min_words: int = Field(default=30, ge=1)
     """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
-    filters: tuple[FilterName, ...] = ("self_reference", "copied", "rank", "answerable", "closed_book", "near_duplicate")
+    filters: tuple[FilterName, ...] = get_args(FilterName)
     """what leaves out a question: it refers to "this page"; it copies a run of words of the page; the index finds the page too
-    early with it, or not at all; the model answers otherwise when it is shown the page again; the model gives the answer without
-    the page; another question is nearly the same. One that is not named here leaves out none"""
+    early with it, or not at all; the model answers otherwise when it is shown the page again, or the same when it is shown one of
+    two pages; it gives the answer without the page; too many other pages answer it too; another question is nearly the same. One
+    that is not named leaves out none"""
     copied_words: int = Field(default=8, ge=1)
     """words that a question may copy in a row (filter copied)"""
+    max_other_pages: int = Field(default=3, ge=0)
+    """other pages that may answer a question too, which are evidence as well (filter other_pages)"""
     min_rank: int = Field(default=1, ge=1)
     """first rank of the page, searched with the question itself, at which the question is kept: 2 leaves out what needs no better
     search (filter rank)"""

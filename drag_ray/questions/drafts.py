@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from pydantic import TypeAdapter
+
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.filters import find_repeated
 from drag_ray.types import Evidence, Question
@@ -19,7 +21,9 @@ Reason = Literal[
     "too_easy",
     "not_found",
     "unanswerable",
+    "one_page",
     "known",
+    "ambiguous",
     "near_duplicate",
 ]
 """Why a draft is left out; empty for none. An endpoint's budget was spent before it was written, the engine could not answer, or
@@ -34,6 +38,8 @@ class Draft:
 
     Attributes:
         detail: what it was left out for: the error, the reply that cannot be read, or the answer that the model gave.
+        other_pages: the second page of a question over two, or those that answer one over a single page too.
+        link: words that the pages of a question over two share.
         rank: of the page, searched with the question; 0 where it was not found or not searched.
         prompt_tokens: of all requests about it.
         seconds: since the draft before it was there.
@@ -47,6 +53,8 @@ class Draft:
     answer: str = ""
     reason: Reason = ""
     detail: str = ""
+    other_pages: tuple[Evidence, ...] = ()
+    link: tuple[str, ...] = ()
     rank: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -54,8 +62,11 @@ class Draft:
 
     def to_question(self) -> Question:
         """The question with its evidence, without a split."""
-        evidence = (Evidence(self.file, self.page_number),)
+        evidence = (Evidence(self.file, self.page_number), *self.other_pages)
         return Question(self.id, self.question, evidence, (self.answer,), f"written_{self.kind}")
+
+
+DRAFT = TypeAdapter(Draft)
 
 
 def drop_repeated(drafts: Sequence[Draft], config: QuestionsConfig) -> list[Draft]:
@@ -68,7 +79,8 @@ def drop_repeated(drafts: Sequence[Draft], config: QuestionsConfig) -> list[Draf
 
 
 def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
-    """Counts: drafts, those left out for each reason of a filter, questions kept, and what one of these has cost."""
+    """Counts: drafts, those left out for each reason of a filter, questions kept, other pages that answer these too, and what one
+    of them has cost."""
     reasons = Counter(draft.reason for draft in drafts)
     num_kept = reasons[""]
     read, written, seconds = (
@@ -78,6 +90,7 @@ def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
         "drafts": len(drafts),
         **{f"left_out_{reason}": reasons[reason] for reason in get_args(Reason) if reason and reason != "budget"},
         "questions": num_kept,
+        "other_pages": sum(len(draft.other_pages) for draft in drafts if not draft.reason and not draft.link),
         "prompt_tokens": read,
         "completion_tokens": written,
         **({"tokens_per_question": (read + written) / num_kept, "seconds_per_question": seconds / num_kept} if num_kept else {}),

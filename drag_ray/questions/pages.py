@@ -9,7 +9,6 @@ from typing import Literal
 
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.corpus.questions import hash_text
-from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Evidence
 
 Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "instructions"]
@@ -34,15 +33,6 @@ class PageText:
 
     place: Evidence
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A question that is to be written: its id, its kind and the page."""
-
-    id: str
-    kind: str
-    page: PageText
 
 
 def find_unfit(pages: Sequence[PageText], min_words: int) -> dict[Evidence, Unfit]:
@@ -97,20 +87,3 @@ def spread_pages(pages: Iterable[PageText], seed: int) -> list[PageText]:
         files[page.place.file].append(page)
     drawn = sorted(files, key=lambda file: hash_text(file, seed))
     return [page for turn in zip_longest(*(files[file] for file in drawn)) for page in turn if page]
-
-
-def plan_orders(pages: Sequence[PageText], kinds: Sequence[str], limit: int) -> list[Order]:
-    """The questions to write: kinds in turn over the pages, then the next kind of each page, until there are `limit` of them; for
-    a limit of 0 one of each page."""
-    turns = len(kinds) if limit else 1
-    planned = (
-        Order(
-            f"written-{compute_fingerprint(page.place.file, page.place.page_number, kind)}",
-            kind,
-            page,
-        )
-        for turn in range(turns)
-        for number, page in enumerate(pages)
-        for kind in [kinds[(number + turn) % len(kinds)]]
-    )
-    return [order for order, _ in zip(planned, range(limit or len(pages)), strict=False)]

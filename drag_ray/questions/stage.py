@@ -21,10 +21,11 @@ from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.corpus.split import split_questions
 from drag_ray.errors import BudgetError, DataError
 from drag_ray.questions.config import QuestionsSections
-from drag_ray.questions.drafts import NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated
+from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated
+from drag_ray.questions.orders import Order, plan_orders
 from drag_ray.questions.outcome import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME
-from drag_ray.questions.pages import Order, PageText, Unfit, find_unfit, plan_orders, spread_pages
-from drag_ray.questions.writer import DRAFT, DRAFT_COLUMN, Chunk, QuestionWriter
+from drag_ray.questions.pages import PageText, Unfit, find_unfit, spread_pages
+from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout import journal
 from drag_ray.rollout.failures import check_failure_rate
 from drag_ray.rollout.folder import BEGUN_DIR_NAME
@@ -103,7 +104,7 @@ def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> 
             f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
             f"{folder.path / PAGES_NAME}."
         )
-    return orders, counts | {"pages_asked": len({order.page.place for order in orders})}
+    return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
 
 
 def _count_pages(pages: Sequence[PageText], unfit: dict[Evidence, Unfit]) -> dict[str, Any]:

@@ -7,27 +7,29 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
-from pydantic import TypeAdapter
 
 from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
 from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import Recorder
+from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.engine.generate import Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
-from drag_ray.questions.drafts import Draft
+from drag_ray.questions.drafts import DRAFT, Draft
 from drag_ray.questions.filters import copies_run, refers_to_page
-from drag_ray.questions.pages import Order
+from drag_ray.questions.orders import Order
 from drag_ray.questions.prompts import REPLY_FORM, read_answer, read_written, write_answer_prompt, write_prompt
 from drag_ray.rollout.failures import ENGINE_DIED
 from drag_ray.rollout.journal import Keep, begin_chunk
 from drag_ray.rollout.options import WorkerOptions, locate_index, start_engine
 from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence
 
 _MAX_DETAIL_CHARS = 500
-DRAFT = TypeAdapter(Draft)
+_NUM_SEARCHED = 10
+"""pages of a search that may answer a question too"""
 DRAFT_COLUMN = "draft"
 """of a worker's table, with a draft as JSON in each row"""
 
@@ -96,8 +98,8 @@ class QuestionWriter:
 
     async def _write(self, order: Order) -> Draft:
         """Have the question written and look at it; nothing more is asked about one that is left out."""
-        settings, draft, text = self._settings, _begin_draft(order), order.page.text
-        prompt = write_prompt(order.kind, text, settings.examples, settings.page_chars)
+        settings, draft, texts = self._settings, _begin_draft(order), [page.text for page in order.pages]
+        prompt = write_prompt(order.kind, texts, order.link, settings.examples, settings.page_chars)
         draft, reply = await self._ask(draft, prompt, settings.preset, self._form)
         written = read_written(reply)
         if written is None:
@@ -105,21 +107,48 @@ class QuestionWriter:
         draft = replace(draft, question=written.question, answer=written.answer)
         if "self_reference" in settings.filters and refers_to_page(written.question):
             return replace(draft, reason="self_reference")
-        if "copied" in settings.filters and copies_run(written.question, text, settings.copied_words):
+        if "copied" in settings.filters and any(copies_run(written.question, text, settings.copied_words) for text in texts):
             return replace(draft, reason="copied")
         if "rank" in settings.filters:
             draft = replace(draft, rank=await asyncio.to_thread(self._find_rank, order, written.question))
             if draft.rank < settings.min_rank:
                 return replace(draft, reason="too_easy" if draft.rank else "not_found")
         if "answerable" in settings.filters:
-            draft, reply = await self._ask(draft, write_answer_prompt(written.question, text, settings.page_chars))
+            draft, reply = await self._ask(draft, write_answer_prompt(written.question, texts, settings.page_chars))
             if not _agrees(reply, written.answer):
                 return replace(draft, reason="unanswerable", detail=reply[:_MAX_DETAIL_CHARS])
+        if "needs_all" in settings.filters and len(texts) > 1:
+            for text in texts:
+                draft, reply = await self._ask(draft, write_answer_prompt(written.question, [text], settings.page_chars))
+                if _agrees(reply, written.answer):
+                    return replace(draft, reason="one_page", detail=reply[:_MAX_DETAIL_CHARS])
         if "closed_book" in settings.filters:
             draft, reply = await self._ask(draft, write_answer_prompt(written.question))
             if _agrees(reply, written.answer):
                 return replace(draft, reason="known", detail=reply[:_MAX_DETAIL_CHARS])
+        may_be_elsewhere = "other_pages" in settings.filters and len(texts) == 1
+        return await self._look_elsewhere(draft) if may_be_elsewhere else draft
+
+    async def _look_elsewhere(self, draft: Draft) -> Draft:
+        """The draft with the other pages that answer it as well; left out where they are too many to be told from it."""
+        settings = self._settings
+        for page, text in await asyncio.to_thread(self._find_others, draft):
+            draft, reply = await self._ask(draft, write_answer_prompt(draft.question, [text], settings.page_chars))
+            if _agrees(reply, draft.answer):
+                draft = replace(draft, other_pages=(*draft.other_pages, page))
+            if len(draft.other_pages) > settings.max_other_pages:
+                return replace(draft, reason="ambiguous")
         return draft
+
+    def _find_others(self, draft: Draft) -> list[tuple[Evidence, str]]:
+        """Other pages that are found with the question, or with its answer beside it, and hold all words of the answer."""
+        texts = (draft.question, f"{draft.question} {draft.answer}")
+        hits = [hit for text in texts for hit in self._searcher.search(text, _NUM_SEARCHED)]
+        pages = dict.fromkeys(Evidence(hit.file, hit.page_number) for hit in hits)
+        pages.pop(Evidence(draft.file, draft.page_number), None)
+        words = set(list_words(draft.answer))
+        found = [(page, self._searcher.text(page)) for page in pages]
+        return [(page, text) for page, text in found if words <= set(list_words(text[: self._settings.page_chars]))]
 
     async def _ask(self, draft: Draft, prompt: str, preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
         """The draft with the tokens of a further request, and the reply."""
@@ -141,10 +170,10 @@ class QuestionWriter:
         return replace(draft, prompt_tokens=read, completion_tokens=written), text
 
     def _find_rank(self, order: Order, question: str) -> int:
-        """The rank of the page, searched with the question; 0 where it is not among the first `max_rank`."""
+        """The rank of the first page of the order, searched with the question; 0 where none is among the first `max_rank`."""
         hits = self._searcher.search(question, self._settings.max_rank)
-        place = order.page.place
-        return next((hit.rank for hit in hits if (hit.file, hit.page_number) == (place.file, place.page_number)), 0)
+        places = {page.place for page in order.pages}
+        return next((hit.rank for hit in hits if Evidence(hit.file, hit.page_number) in places), 0)
 
     def _note_load(self, **changes: int) -> None:
         self._load.update(changes)
@@ -152,7 +181,8 @@ class QuestionWriter:
 
 
 def _begin_draft(order: Order) -> Draft:
-    return Draft(order.id, order.kind, order.page.place.file, order.page.place.page_number)
+    place, *others = (page.place for page in order.pages)
+    return Draft(order.id, order.kind, place.file, place.page_number, other_pages=tuple(others), link=order.link)
 
 
 def _agrees(reply: str, answer: str) -> bool:

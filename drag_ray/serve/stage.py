@@ -3,9 +3,7 @@
 import errno
 import json
 import logging
-import signal
 import socket
-import threading
 import time
 import urllib.error
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from importlib.util import find_spec
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from drag_ray.cluster.interruption import wait_for_a_signal
 from drag_ray.cluster.nodes import list_nodes, takes_gpus
 from drag_ray.errors import ServeError
 from drag_ray.extras import explain_missing
@@ -62,7 +61,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         wait_until_ready(url, _READY_TIMEOUT_S)
         _print_usage(url, settings)
         if block:
-            _wait_for_a_signal()
+            wait_for_a_signal()
     except BaseException:
         serve.shutdown()
         raise
@@ -110,20 +109,6 @@ def _print_usage(url: str, settings: AppSettings) -> None:
     if settings.index_dir:
         _logger.info(f'drag-ray search "your question" --url {url}')
     _logger.info("Ctrl-C ends it")
-
-
-def _wait_for_a_signal() -> None:
-    """Return on Ctrl-C, or when the job is asked to end."""
-    wanted = threading.Event()
-    # Who else looks at signals (`interruption`) must not take this one for its own when the handlers are put back.
-    wakeup_fd = signal.set_wakeup_fd(-1)
-    handlers = {number: signal.signal(number, lambda *_: wanted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        wanted.wait()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
 
 
 def build_url(host: str, port: int) -> str:

@@ -14,13 +14,13 @@ LINES = {
     "agent": 2_720,
     "api": 1_180,
     "baselines": 2_150,
-    "cli": 610,
-    "cluster": 1_260,
+    "cli": 630,
+    "cluster": 1_270,
     "collect": 170,
-    "corpus": 3_730,
+    "corpus": 3_840,
     "embed": 90,
     "engine": 3_940,
-    "evaluate": 5_710,
+    "evaluate": 5_720,
     "examples": 630,
     "finetune": 4_080,
     "format": 2_750,
@@ -28,11 +28,11 @@ LINES = {
     "pipeline": 1_380,
     "process": 2_360,
     "prompt": 590,
-    "questions": 820,
+    "questions": 1_030,
     "recipes": 1_320,
     "rollout": 3_150,
     "search": 2_800,
-    "serve": 4_260,
+    "serve": 4_510,
     "stage_runs": 810,
     "storage": 980,
     "tools": 2_640,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 435
-OPTIONS = 351
+FILES = 439
+OPTIONS = 353
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_910
+TEST_LINES = 47_410
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from pypdfium2 import PdfDocument, PdfiumError
 
 from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.image_store import encode
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.page_reader import PageReader, Render
@@ -197,6 +198,21 @@ def read_pdf(
                         problems.append(_build_doubt_problem(place, layer, page))
             pages.append(page)
     return pages, problems
+
+
+def render_page(path: Path, page_number: int, dpi: float, max_pixels: int) -> bytes:
+    """The JPEG of a page, counted from 1, of at most `max_pixels`.
+
+    Raises:
+        DataError: as `read_pdf`, or it has no such page.
+    """
+    with _open(path) as document:
+        if not 1 <= page_number <= len(document):
+            raise DataError(f"{path}: has {len(document)} pages, got page {page_number}.")
+        if document.get_formtype():
+            document.init_forms()
+        _, data = encode(_build_render(document, page_number)(dpi, max_pixels))
+    return data
 
 
 @dataclass(frozen=True, slots=True)

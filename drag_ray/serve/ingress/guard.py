@@ -175,7 +175,7 @@ class Guard:
         if self._rules.key:
             _check_key(self._rules.key, headers)
         else:
-            _check_is_local(scope, headers)
+            check_is_local(scope, headers)
         if route in LISTING_ROUTES:
             return receive, ""
         body = await _read_body(headers, receive, self._rules.limits)
@@ -197,7 +197,9 @@ def _check_key(key: KeyHash, headers: Headers) -> None:
         raise RefusalError(401, "this endpoint needs a key, as `Authorization: Bearer KEY`, and got none or a wrong one.")
 
 
-def _check_is_local(scope: Scope, headers: Headers) -> None:
+def check_is_local(scope: Scope, headers: Headers) -> None:
+    """RefusalError (403) of a request from another machine, by another name than localhost, or from a web page of another
+    address."""
     host, _ = scope.get("client") or ("", 0)
     address = f"http://{headers.get('host', '')}"
     if not is_loopback(host):

@@ -101,14 +101,14 @@ def test_a_command_in_the_background_of_a_shell_goes_on() -> None:
 
 def test_the_signal_that_ends_serving_is_nobody_elses() -> None:
     """Else who watches signals could take it for one that interrupts the command, once the handlers are put back."""
-    from drag_ray.serve.stage import _wait_for_a_signal
+    from drag_ray.cluster.interruption import wait_for_a_signal
 
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     earlier = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     try:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        _wait_for_a_signal()
+        wait_for_a_signal()
         assert signal.set_wakeup_fd(earlier) == write_end
         assert select.select([read_end], [], [], 0)[0] == []
     finally:

@@ -1,5 +1,6 @@
 """Which questions an evaluation asks."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from factories import build_question
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
+from drag_ray.corpus.verdicts import Verdict
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError, DataError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
@@ -17,6 +19,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
+from drag_ray.storage.appended_lines import append_line
 from drag_ray.storage.artifacts import Identity
 
 VALIDATION = EvaluateConfig(split="validation")
@@ -55,6 +58,19 @@ def draw(settings: EvaluateConfig, inputs: Inputs) -> list[str]:
 
 def test_test_questions_are_asked_unless_others_are_wanted(inputs: Inputs) -> None:
     assert draw(EvaluateConfig(), inputs) == ["test0", "test1", "test2"]
+
+
+def test_with_verdicts_those_are_drawn_from_that_a_person_has_kept(inputs: Inputs, tmp_path: Path) -> None:
+    for place, verdict in enumerate(("keep", "drop", "keep")):
+        asked = Verdict(f"test{place}", build_question().question, verdict)
+        append_line(tmp_path / "verdicts.jsonl", asdict(asked))
+    settings = EvaluateConfig(verdicts=str(tmp_path / "verdicts.jsonl"))
+    assert draw(settings, inputs) == ["test0", "test2"]
+    assert len(draw(settings.model_copy(update={"limit": 1}), inputs)) == 1
+    sections = RunConfig(run_dir=tmp_path).take(EvaluateSections)
+    assert replace(sections, evaluate=settings).list_sources() == {"evaluate.verdicts": tmp_path / "verdicts.jsonl"}
+    with pytest.raises(ConfigError, match=r"evaluate\.verdicts: they are on test questions"):
+        replace(sections, evaluate=settings.model_copy(update={"split": "validation"})).check()
 
 
 def test_the_task_answer_asks_those_too_whose_answer_alone_is_known(inputs: Inputs) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from factories import build_question
 from small_index import write_index
 
+from drag_ray.config import build
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.context import build_context
 from drag_ray.pipeline.run_config import RunConfig
@@ -39,3 +40,6 @@ def test_a_report_says_of_questions_that_a_model_wrote_that_it_did(tmp_path: Pat
         inputs = Inputs({**folders, "finetune": None, "prompt": None}, run_dir)
         context = build_context(RunConfig(run_dir=run_dir).take(EvaluateSections), inputs, 1, {}, {}, "")
         assert context.summary.startswith(said)
+        kept = build(RunConfig, {"run_dir": run_dir, "evaluate": {"verdicts": "verdicts.jsonl"}}).take(EvaluateSections)
+        seen = "a model has written and a person has kept" if given == 0 else "a person has kept"
+        assert f"1 test questions that {seen} on 1 pages" in build_context(kept, inputs, 1, {}, {}, "").summary

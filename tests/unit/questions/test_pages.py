@@ -1,6 +1,6 @@
 """Pages that are not asked about, and the coverage of those that are."""
 
-from drag_ray.questions.pages import PageText, find_unfit, plan_orders, spread_pages
+from drag_ray.questions.pages import PageText, find_unfit, spread_pages
 from drag_ray.types import Evidence
 
 WORDS = "the pump of the left wing is replaced after two hundred hours of flight by a mechanic who has been trained for it"
@@ -37,14 +37,3 @@ def test_a_long_document_is_asked_about_no_more_than_a_short_one_until_that_has_
     assert len(spread) == len(pages)
     assert spread == spread_pages(reversed(pages), seed=0)
     assert spread != spread_pages(pages, seed=1)
-
-
-def test_kinds_take_turns_over_the_pages_and_a_page_is_asked_again_with_another_kind() -> None:
-    pages = [page(WORDS, "a", 1), page(WORDS, "b", 1)]
-    planned = plan_orders(pages, ("fact", "procedure", "user"), 5)
-    assert [(order.page.place.file, order.kind) for order in planned] == [
-        *(("a", "fact"), ("b", "procedure"), ("a", "procedure"), ("b", "user"), ("a", "user")),
-    ]
-    assert len({order.id for order in planned}) == 5
-    assert len(plan_orders(pages, ("fact", "procedure", "user"), 50)) == 6
-    assert [order.kind for order in plan_orders(pages, ("fact",), 0)] == ["fact", "fact"]

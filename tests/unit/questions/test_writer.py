@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, EngineDiedError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
-from drag_ray.questions.drafts import Draft
-from drag_ray.questions.pages import Order, PageText
-from drag_ray.questions.writer import DRAFT, DRAFT_COLUMN, Chunk, QuestionWriter
+from drag_ray.questions.drafts import DRAFT, Draft
+from drag_ray.questions.orders import Order
+from drag_ray.questions.pages import PageText
+from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout.folder import BEGUN_DIR_NAME
 from drag_ray.rollout.journal import keep_here
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.types import Evidence
 
 TEXT = "The pump of the wing is replaced every 200 hours."
-CHUNK = Chunk(0, (Order("q1", "fact", PageText(Evidence("manual.pdf", 1), TEXT)),))
+CHUNK = Chunk(0, (Order("q1", "fact", (PageText(Evidence("manual.pdf", 1), TEXT),)),))
 GOOD = json.dumps({"question": "How often does one put in another pump?", "answer": "every 200 hours"})
 
 
@@ -43,8 +45,8 @@ class Script:
         return reply
 
 
-def open_writer(folder: Path, engine: ScriptedEngine, **options: Any) -> QuestionWriter:
-    index_texts(folder, [TEXT, "Nothing of that."])
+def open_writer(folder: Path, engine: ScriptedEngine, others: Sequence[str] = (), **options: Any) -> QuestionWriter:
+    index_texts(folder, [TEXT, "Nothing of that.", *others])
     (folder / BEGUN_DIR_NAME).mkdir(exist_ok=True)
     worker = WorkerOptions(
         run_dir=folder,
@@ -60,8 +62,8 @@ def open_writer(folder: Path, engine: ScriptedEngine, **options: Any) -> Questio
     return QuestionWriter(build(QuestionsConfig, options), 0, worker, Recorder(), keep_here)
 
 
-def write(folder: Path, engine: ScriptedEngine, **options: Any) -> Draft:
-    table = asyncio.run(open_writer(folder, engine, **options)(CHUNK))
+def write(folder: Path, engine: ScriptedEngine, chunk: Chunk = CHUNK, **options: Any) -> Draft:
+    table = asyncio.run(open_writer(folder, engine, **options)(chunk))
     return DRAFT.validate_json(table[DRAFT_COLUMN][0].as_py())
 
 
@@ -94,6 +96,37 @@ def test_nothing_more_is_asked_about_a_question_that_is_left_out(
 ) -> None:
     engine = ScriptedEngine(Script(*replies))
     assert (write(tmp_path, engine, **options).reason, len(engine.requests)) == (reason, num_asked)
+
+
+def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_it_out(tmp_path: Path) -> None:
+    others = [
+        "One puts in another pump every 200 hours, as often.",
+        "The pump is replaced.",
+        "Pump hours: 200, every pump.",
+    ]
+    replies = [GOOD, "every 200 hours", "unknown", "every 200 hours", "unknown"]
+    engine = ScriptedEngine(Script(*replies))
+    draft = write(tmp_path / "one", engine, others=others)
+    assert (draft.reason, draft.other_pages) == ("", (Evidence("manual.pdf", 3),))
+    assert draft.to_question().evidence == (Evidence("manual.pdf", 1), Evidence("manual.pdf", 3))
+    shown = [request.messages[0]["content"] for request in engine.requests[3:]]
+    assert [text in prompt for prompt in shown for text in others] == [True, False, False, False, False, True]
+    engine = ScriptedEngine(Script(*replies))
+    assert write(tmp_path / "none", engine, others=others, max_other_pages=0).reason == "ambiguous"
+    assert len(engine.requests) == 4
+
+
+def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_path: Path) -> None:
+    second = PageText(Evidence("manual.pdf", 2), "Nothing of that.")
+    chunk = Chunk(0, (Order("q1", "pages", (*CHUNK.orders[0].pages, second), ("hours",)),))
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
+    draft = write(tmp_path / "both", engine, chunk)
+    assert (draft.reason, draft.link) == ("", ("hours",))
+    assert draft.to_question().evidence == (Evidence("manual.pdf", 1), Evidence("manual.pdf", 2))
+    shown = [[page.text in request.messages[0]["content"] for page in chunk.orders[0].pages] for request in engine.requests]
+    assert shown == [[True, True], [True, True], [True, False], [False, True], [False, False]]
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "every 200 hours"))
+    assert write(tmp_path / "one", engine, chunk).reason == "one_page"
 
 
 def test_a_request_that_fails_is_tried_again_and_one_that_goes_on_failing_is_left_out(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""The questions that are to be written, and the pages that are linked for those over two."""
+
+from drag_ray.questions.orders import find_links, plan_orders
+from drag_ray.questions.pages import PageText
+from drag_ray.types import Evidence
+
+WORDS = "the pump of the left wing is replaced after two hundred hours of flight by a mechanic who has been trained for it"
+
+
+def page(text: str, file: str = "a.pdf", number: int = 1) -> PageText:
+    return PageText(Evidence(file, number), text)
+
+
+def test_kinds_take_turns_over_the_pages_and_a_page_is_asked_again_with_another_kind() -> None:
+    pages = [page(WORDS, "a", 1), page(WORDS, "b", 1)]
+    planned = plan_orders(pages, ("fact", "procedure", "user"), 5)
+    assert [(order.pages[0].place.file, order.kind) for order in planned] == [
+        *(("a", "fact"), ("b", "procedure"), ("a", "procedure"), ("b", "user"), ("a", "user")),
+    ]
+    assert len({order.id for order in planned}) == 5
+    assert len(plan_orders(pages, ("fact", "procedure", "user"), 50)) == 6
+    assert [order.kind for order in plan_orders(pages, ("fact",), 0)] == ["fact", "fact"]
+
+
+def test_pages_are_linked_by_the_rarest_words_that_they_share_within_a_file_or_across_files() -> None:
+    pages = [
+        page("Flight crews of Kestrel tell what the gyrocompass shows in the cockpit at dawn", "a", 1),
+        page("Flight tables of Merlin name the altimeter, and days when nobody flew", "a", 2),
+        page("Every gyrocompass is mended by Osprey, whose flight school moved to Lund", "b", 1),
+        page("Some altimeter readings of Falcon were wrong in winter, says its flight log", "b", 2),
+        *(page(f"flight number {number} of the year", f"more{number}") for number in range(10)),
+    ]
+    across = find_links(pages, within_file=False)
+    assert (across[Evidence("a", 1)].page, across[Evidence("a", 1)].words) == (pages[2], ("gyrocompass",))
+    assert across[Evidence("b", 2)].page == pages[1]
+    within = find_links(pages, within_file=True)
+    assert Evidence("a", 1) not in within, "`flight` stands on too many pages, and links none"
+    both = [*pages, page("The Kestrel and its gyrocompass were sold in spring, after some talk", "a", 3)]
+    assert find_links(both, within_file=True)[Evidence("a", 1)].words == ("kestrel", "gyrocompass")
+
+
+def test_pages_that_say_the_same_are_not_linked() -> None:
+    assert not find_links([page(WORDS, "a"), page(f"{WORDS} again", "b")], within_file=False)
+
+
+def test_a_kind_of_two_pages_is_asked_of_those_that_are_linked() -> None:
+    pages = [
+        page("A new gyrocompass was bought last year", "a"),
+        page("No gyrocompass is kept in store today", "b"),
+        page(WORDS, "c"),
+    ]
+    planned = plan_orders(pages, ("comparison", "pages"), 0)
+    assert [order.kind for order in planned] == ["comparison"]
+    [order] = plan_orders(pages, ("comparison",), 1)
+    assert (order.pages, order.link) == (tuple(pages[:2]), ("gyrocompass",))
+    assert [len(order.pages) for order in plan_orders(pages, ("fact", "documents"), 10)] == [1, 2, 1, 2, 1]
