@@ -1,13 +1,15 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
-    [--methods ce] [--teacher FOLDER]
+    [--methods ce] [--teacher FOLDER] [--written FOLDER [--every-document]]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
 python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
 
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
-is not made again. With `--teacher` all encoders learn the scores of that model too. The second asks the test questions of each
+is not made again. With `--teacher` all encoders learn the scores of that model too. With `--written` they learn from the
+questions of FOLDER/SET.jsonl, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over
+those of the test questions too. The second asks the test questions of each
 set with what the least seed has trained on every other. The third writes `results/rankers.json`, or another one.
 
 Rankings: `question` (BM25), `dense`, `hybrid` (fused), `features` and `features_hybrid` (a log-linear model of a few features,
@@ -47,7 +49,7 @@ from drag_ray.baselines import feature_training
 from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
-from drag_ray.corpus.questions import draw_questions
+from drag_ray.corpus.questions import draw_questions, read_questions
 from drag_ray.corpus.split import split_questions
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.reranker import Reranker, load_reranker
@@ -396,6 +398,8 @@ class SetBench:
     def __init__(self, options: argparse.Namespace, collection: Collection, run: Run) -> None:
         self._options, self._collection, self._run = options, collection, run
         self.questions, self._all_test, self._near = split(collection)
+        if options.written:
+            self.questions = read_written(options.written, collection.name, [] if options.every_document else self._all_test)
         self._test = draw_questions(self._all_test, options.test, 0)
         self._dense, self._pages_s = collection.embed(options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu)
         self._found = search_vectors(self._test, search_words(self._test, collection.searcher), self._dense)
@@ -439,6 +443,11 @@ class SetBench:
             "windows": len(self._collection.windows),
             "options": {key: getattr(options, key) for key in ("start", "embedder", "epochs", "device")},
             "teacher": Path(options.teacher).name,
+            "written": {"by": options.written.name, "every_document": options.every_document} if options.written else None,
+            "asked": {
+                "train": describe(drawn, self._collection.searcher),
+                "test": describe(self._test, self._collection.searcher),
+            },
             "train_questions": len(drawn) - len(validation),
             "validation_questions": len(validation),
             "measures": {name: summarise(own) for name, own in ranks.items()},
@@ -518,6 +527,29 @@ class SetBench:
         if base == "hybrid":
             ranks[f"{name}@union"] = rank(self._test, reorder(self._test, union, scores, DEPTH))
         return ranks
+
+
+def read_written(folder: Path, name: str, test: Sequence[Question]) -> list[Question]:
+    """The questions that a model has written over a set, without those over documents of test questions."""
+    written, _ = read_questions(folder / f"{name}.jsonl")
+    asked = {page.file for question in test for page in question.evidence}
+    return [question for question in written if not any(page.file in asked for page in question.evidence)]
+
+
+def describe(questions: Sequence[Question], searcher: Searcher) -> dict[str, float]:
+    """How hard questions are and how they are worded: measures of searches with them, words, and the share of these on a page
+    that answers."""
+    words = [set(searcher.analyze(question.question)) for question in questions]
+    held = [
+        max(len(own & set(searcher.analyze(searcher.text(page)))) for page in question.evidence)
+        for own, question in zip(words, questions, strict=True)
+    ]
+    shares = [number / len(own) for number, own in zip(held, words, strict=True) if own]
+    return {
+        **summarise(rank(questions, search_words(questions, searcher))),
+        "words": round(sum(map(len, words)) / len(words), 2),
+        "words_on_page": round(sum(shares) / len(shares), 4),
+    }
 
 
 def summarise(ranks: Sequence[int]) -> dict[str, float]:
@@ -601,7 +633,9 @@ def tabulate(folder: Path, name: str) -> None:
 def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The table of a set and a number of questions, over the seeds."""
     first = trained[0]
-    about = {key: first[key] for key in ("set", "train", "pages", "windows", "options", "train_questions", "recall")}
+    about = {key: first[key] for key in ("set", "train", "pages", "windows", "options", "train_questions", "recall")} | {
+        key: first.get(key) for key in ("written", "asked")
+    }
     costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times", "pages_s")}
     return {
         **about,
@@ -660,6 +694,8 @@ def main() -> None:
     parser.add_argument("--start", default=MINILM, help="model that cross-encoders start from: a folder")
     parser.add_argument("--embedder", default=MINILM, help="embedding model, trained and as it is: a folder")
     parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
+    parser.add_argument("--written", type=Path, help="folder of questions that a model has written, to train on")
+    parser.add_argument("--every-document", action="store_true", help="of these also those over documents of test questions")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes beside the GPU")
     options = parser.parse_args()

@@ -11,9 +11,9 @@ from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.corpus.questions import hash_text
 from drag_ray.types import Evidence
 
-Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "instructions"]
-"""Why a page is not asked about: no words, too few, hardly any but numbers, hardly any beside lines that many pages repeat, or
-words to a model that reads it."""
+Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "instructions", "no_picture"]
+"""Why a page is not asked about: no words, too few, hardly any but numbers, hardly any beside lines that many pages repeat, words
+to a model that reads it, or no picture where that is shown."""
 
 _NUMBERS_SHARE = 2 / 3
 """of its words, from which on a page is a table of numbers"""
@@ -29,25 +29,36 @@ _INSTRUCTIONS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page and its text."""
+    """A page, its text, and the key of its picture; empty for none."""
 
     place: Evidence
     text: str
+    image: str = ""
 
 
-def find_unfit(pages: Sequence[PageText], min_words: int) -> dict[Evidence, Unfit]:
+def find_unfit(pages: Sequence[PageText], min_words: int, by_picture: bool = False) -> dict[Evidence, Unfit]:
     """The pages that are not asked about, and why.
 
     Args:
         pages: all pages of the index: what is boilerplate shows in all of them.
         min_words: words of letters that a page needs, beside repeated lines.
+        by_picture: whether pictures of pages are shown: then a page needs one, and no words.
     """
+    if by_picture:
+        judged = {page.place: _judge_picture(page) for page in pages}
+        return {place: reason for place, reason in judged.items() if reason}
     repeated = _find_repeated_lines(pages)
     found: dict[Evidence, Unfit] = {}
     for page in pages:
         if reason := _judge_page(page.text, min_words, repeated):
             found[page.place] = reason
     return found
+
+
+def _judge_picture(page: PageText) -> Unfit | None:
+    if not page.image:
+        return "no_picture"
+    return "instructions" if _INSTRUCTIONS.search(page.text) else None
 
 
 def _judge_page(text: str, min_words: int, repeated: set[str]) -> Unfit | None:

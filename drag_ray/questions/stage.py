@@ -65,11 +65,12 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
             "questions: the index has questions (corpus.questions), which the other stages ask. What is written here is a file "
             "that can be joined with those."
         )
-    pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number", "text"])
-    orders, counts = _plan(pages, sections, folder)
+    pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number", "text", "image"])
     writer = sections.writer.model_copy(update={"logprobs": False})
-    options = build_options(AgentConfig(), writer, sections.rollout, index_dir, folder.path)
+    shown = AgentConfig(page_view=sections.questions.page_view)
+    options = build_options(shown, writer, sections.rollout, index_dir, folder.path)
     options = replace(options, stored=inputs.list_stored())
+    orders, counts = _plan(pages, sections, folder)
     drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions)
     counts |= count_drafts(drafts)
     artifacts.write_jsonl(folder.path / REJECTED_NAME, [asdict(draft) for draft in drafts if draft.reason])
@@ -91,9 +92,9 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
 def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> tuple[list[Order], dict[str, Any]]:
     """The questions to write, and the counts of pages; writes down which of these are left out."""
     settings = sections.questions
-    rows = zip(*(table[name].to_pylist() for name in ("file", "page_number", "text")), strict=True)
-    pages = [PageText(Evidence(file, page_number), text) for file, page_number, text in rows]
-    unfit = find_unfit(pages, settings.min_words)
+    rows = zip(*(table[name].to_pylist() for name in ("file", "page_number", "text", "image")), strict=True)
+    pages = [PageText(Evidence(file, page_number), text, image) for file, page_number, text, image in rows]
+    unfit = find_unfit(pages, settings.min_words, settings.page_view == "image")
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
     orders = plan_orders(
         spread_pages((page for page in pages if page.place not in unfit), sections.seed), settings.kinds, settings.limit

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
+from drag_ray.agent.shown_images import Content, image_part
 from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.near_duplicates import list_words
@@ -20,6 +21,7 @@ from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
 from drag_ray.questions.filters import copies_run, refers_to_page
 from drag_ray.questions.orders import Order
+from drag_ray.questions.pages import PageText
 from drag_ray.questions.prompts import REPLY_FORM, read_answer, read_written, write_answer_prompt, write_prompt
 from drag_ray.rollout.failures import ENGINE_DIED
 from drag_ray.rollout.journal import Keep, begin_chunk
@@ -98,8 +100,9 @@ class QuestionWriter:
 
     async def _write(self, order: Order) -> Draft:
         """Have the question written and look at it; nothing more is asked about one that is left out."""
-        settings, draft, texts = self._settings, _begin_draft(order), [page.text for page in order.pages]
-        prompt = write_prompt(order.kind, texts, order.link, settings.examples, settings.page_chars)
+        settings, draft = self._settings, _begin_draft(order)
+        shown = [self._show(page) for page in order.pages]
+        prompt = write_prompt(order.kind, shown, order.link, settings.examples)
         draft, reply = await self._ask(draft, prompt, settings.preset, self._form)
         written = read_written(reply)
         if written is None:
@@ -107,6 +110,7 @@ class QuestionWriter:
         draft = replace(draft, question=written.question, answer=written.answer)
         if "self_reference" in settings.filters and refers_to_page(written.question):
             return replace(draft, reason="self_reference")
+        texts = [page.text for page in order.pages]
         if "copied" in settings.filters and any(copies_run(written.question, text, settings.copied_words) for text in texts):
             return replace(draft, reason="copied")
         if "rank" in settings.filters:
@@ -114,43 +118,46 @@ class QuestionWriter:
             if draft.rank < settings.min_rank:
                 return replace(draft, reason="too_easy" if draft.rank else "not_found")
         if "answerable" in settings.filters:
-            draft, reply = await self._ask(draft, write_answer_prompt(written.question, texts, settings.page_chars))
+            draft, reply = await self._ask(draft, write_answer_prompt(written.question, shown))
             if not _agrees(reply, written.answer):
                 return replace(draft, reason="unanswerable", detail=reply[:_MAX_DETAIL_CHARS])
-        if "needs_all" in settings.filters and len(texts) > 1:
-            for text in texts:
-                draft, reply = await self._ask(draft, write_answer_prompt(written.question, [text], settings.page_chars))
+        if "needs_all" in settings.filters and len(shown) > 1:
+            for page in shown:
+                draft, reply = await self._ask(draft, write_answer_prompt(written.question, [page]))
                 if _agrees(reply, written.answer):
                     return replace(draft, reason="one_page", detail=reply[:_MAX_DETAIL_CHARS])
         if "closed_book" in settings.filters:
             draft, reply = await self._ask(draft, write_answer_prompt(written.question))
             if _agrees(reply, written.answer):
                 return replace(draft, reason="known", detail=reply[:_MAX_DETAIL_CHARS])
-        may_be_elsewhere = "other_pages" in settings.filters and len(texts) == 1
+        may_be_elsewhere = "other_pages" in settings.filters and len(shown) == 1
         return await self._look_elsewhere(draft) if may_be_elsewhere else draft
 
     async def _look_elsewhere(self, draft: Draft) -> Draft:
         """The draft with the other pages that answer it as well; left out where they are too many to be told from it."""
-        settings = self._settings
-        for page, text in await asyncio.to_thread(self._find_others, draft):
-            draft, reply = await self._ask(draft, write_answer_prompt(draft.question, [text], settings.page_chars))
+        for page in await asyncio.to_thread(self._find_others, draft):
+            draft, reply = await self._ask(draft, write_answer_prompt(draft.question, [self._show(page)]))
             if _agrees(reply, draft.answer):
-                draft = replace(draft, other_pages=(*draft.other_pages, page))
-            if len(draft.other_pages) > settings.max_other_pages:
+                draft = replace(draft, other_pages=(*draft.other_pages, page.place))
+            if len(draft.other_pages) > self._settings.max_other_pages:
                 return replace(draft, reason="ambiguous")
         return draft
 
-    def _find_others(self, draft: Draft) -> list[tuple[Evidence, str]]:
+    def _show(self, page: PageText) -> Content:
+        """What the model is shown of a page."""
+        return [image_part(page.image)] if self._settings.page_view == "image" else page.text[: self._settings.page_chars]
+
+    def _find_others(self, draft: Draft) -> list[PageText]:
         """Other pages that are found with the question, or with its answer beside it, and hold all words of the answer."""
         texts = (draft.question, f"{draft.question} {draft.answer}")
         hits = [hit for text in texts for hit in self._searcher.search(text, _NUM_SEARCHED)]
         pages = dict.fromkeys(Evidence(hit.file, hit.page_number) for hit in hits)
         pages.pop(Evidence(draft.file, draft.page_number), None)
-        words = set(list_words(draft.answer))
-        found = [(page, self._searcher.text(page)) for page in pages]
-        return [(page, text) for page, text in found if words <= set(list_words(text[: self._settings.page_chars]))]
+        words, found = set(list_words(draft.answer)), [(place, self._searcher.page(place)) for place in pages]
+        others = [PageText(place, page.text, page.image) for place, page in found]
+        return [page for page in others if words <= set(list_words(page.text[: self._settings.page_chars]))]
 
-    async def _ask(self, draft: Draft, prompt: str, preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
+    async def _ask(self, draft: Draft, prompt: Content, preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
         """The draft with the tokens of a further request, and the reply."""
         reply = await self._generate(
             Request(

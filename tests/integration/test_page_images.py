@@ -24,6 +24,7 @@ from vision_engine import SharedEngine, VisionEngine, configure
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
+from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
@@ -36,13 +37,19 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args, build_image_options
 from drag_ray.engine.vllm_client import VllmClient
 from drag_ray.errors import PromptTooLongError
+from drag_ray.questions.config import QuestionsConfig
+from drag_ray.questions.drafts import DRAFT, Draft
+from drag_ray.questions.orders import Order
+from drag_ray.questions.pages import PageText
+from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout import journal
+from drag_ray.rollout.folder import BEGUN_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.serve.openai_app import build_serving_args
 from drag_ray.serve.settings import AppSettings
-from drag_ray.types import Page, Trajectory
+from drag_ray.types import Evidence, Page, Trajectory
 
 NUM_PAGES = 3
 SCRIPT = ("<search>rotor</search>", "<search>spar</search>", "<answer>340 rpm</answer>")
@@ -184,6 +191,43 @@ def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, 
     assert (served.completion_token_ids, served.finish_reason) == (generation.completion_token_ids, generation.finish_reason)
     assert served.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
     assert "maximum model length" in refusal
+
+
+async def write_question(engine: SharedEngine, options: WorkerOptions, settings: QuestionsConfig, page: PageText) -> Draft:
+    """Have the model write a question of a page, in the form that is asked for."""
+
+    def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> SharedEngine:
+        if images:
+            engine.open_image = images.open
+        return engine
+
+    writer = QuestionWriter(settings, 0, dataclasses.replace(options, build_engine=build_engine), Recorder(), journal.keep_here)
+    table = await writer(Chunk(0, (Order("q1", "fact", (page,)),)))
+    return DRAFT.validate_json(table[DRAFT_COLUMN][0].as_py())
+
+
+def test_a_question_is_written_from_the_picture_of_a_page(vision_engine: VisionEngine, pages, tmp_path: Path) -> None:
+    write_index(tmp_path, pages[1], [])
+    (tmp_path / BEGUN_DIR_NAME).mkdir()
+    options = WorkerOptions(
+        run_dir=tmp_path,
+        index_dir=tmp_path / "search_index",
+        agent=AgentConfig(page_view="image"),
+        engine=configure(vision_engine.model),
+        policies={"": Policy("tiny")},
+        concurrent_rollouts=1,
+        flush_s=0,
+        image_dirs=(pages[0] / DIR_NAME,),
+    )
+    page = PageText(Evidence("wing.pdf", 1), pages[1][0].text, pages[1][0].image)
+    drafts: list[Draft] = []
+    for view in ("text", "image"):
+        settings = QuestionsConfig(page_view=view, filters=(), max_tokens=40)
+        drafts.append(vision_engine.call(write_question, options, settings, page))
+    of_text, of_picture = drafts
+    assert of_picture.prompt_tokens > of_text.prompt_tokens + 50
+    assert of_picture.detail.startswith("{")  # random weights come to no end, and so to no question
+    assert {draft.reason for draft in drafts} == {"unreadable"}
 
 
 def test_images_processed_side_by_side_are_those_processed_one_by_one(model) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from drag_ray.agent.task import Policy
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.config import build
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import Request
+from drag_ray.engine.generate import Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, EngineDiedError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
@@ -28,7 +29,8 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.types import Evidence
 
 TEXT = "The pump of the wing is replaced every 200 hours."
-CHUNK = Chunk(0, (Order("q1", "fact", (PageText(Evidence("manual.pdf", 1), TEXT),)),))
+PAGE = PageText(Evidence("manual.pdf", 1), TEXT)
+CHUNK = Chunk(0, (Order("q1", "fact", (PAGE,)),))
 GOOD = json.dumps({"question": "How often does one put in another pump?", "answer": "every 200 hours"})
 
 
@@ -127,6 +129,18 @@ def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_pat
     assert shown == [[True, True], [True, True], [True, False], [False, True], [False, False]]
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "every 200 hours"))
     assert write(tmp_path / "one", engine, chunk).reason == "one_page"
+
+
+def test_a_page_is_cut_or_shown_as_a_picture(tmp_path: Path) -> None:
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
+    write(tmp_path / "text", engine, page_chars=100, chunk=Chunk(0, (Order("q1", "fact", (replace(PAGE, text="x" * 200),)),)))
+    assert "\n<page>\n" + "x" * 100 + "\n</page>\n" in engine.requests[0].messages[0]["content"]
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
+    pictured = Chunk(0, (Order("q1", "fact", (replace(PAGE, image="a.jpg"),)),))
+    assert write(tmp_path / "image", engine, page_view="image", chunk=pictured).reason == ""
+    shown = [list_images(request.messages) for request in engine.requests]
+    assert shown == [["a.jpg"], ["a.jpg"], []]
+    assert TEXT not in str(engine.requests[0].messages)
 
 
 def test_a_request_that_fails_is_tried_again_and_one_that_goes_on_failing_is_left_out(tmp_path: Path) -> None:
