@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.filters import find_repeated
+from drag_ray.questions.prompts import list_shown_questions
 from drag_ray.types import Evidence, Question
 
 Reason = Literal[
@@ -73,8 +74,9 @@ def drop_repeated(drafts: Sequence[Draft], config: QuestionsConfig) -> list[Draf
     """The drafts, with a reason for those that nearly duplicate an earlier one which is kept, or an example."""
     if "near_duplicate" not in config.filters:
         return list(drafts)
+    examples = (*config.examples, *list_shown_questions())
     kept = [place for place, draft in enumerate(drafts) if not draft.reason]
-    repeated = {kept[place] for place in find_repeated([drafts[place].question for place in kept], config.examples)}
+    repeated = {kept[place] for place in find_repeated([drafts[place].question for place in kept], examples)}
     return [replace(draft, reason="near_duplicate") if place in repeated else draft for place, draft in enumerate(drafts)]
 
 

@@ -44,13 +44,11 @@ def find_unfit(pages: Sequence[PageText], min_words: int, by_picture: bool = Fal
         min_words: words of letters that a page needs, beside repeated lines.
         by_picture: whether pictures of pages are shown: then a page needs one, and no words.
     """
-    if by_picture:
-        judged = {page.place: _judge_picture(page) for page in pages}
-        return {place: reason for place, reason in judged.items() if reason}
-    repeated = _find_repeated_lines(pages)
+    repeated = set[str]() if by_picture else _find_repeated_lines(pages)
     found: dict[Evidence, Unfit] = {}
     for page in pages:
-        if reason := _judge_page(page.text, min_words, repeated):
+        reason = _judge_picture(page) if by_picture else _judge_page(page.text, min_words, repeated)
+        if reason:
             found[page.place] = reason
     return found
 

@@ -13,7 +13,7 @@ from drag_ray.agent.shown_images import Content, image_part
 from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.near_duplicates import list_words
-from drag_ray.engine.generate import Request
+from drag_ray.engine.generate import Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, RolloutError
@@ -157,11 +157,11 @@ class QuestionWriter:
         others = [PageText(place, page.text, page.image) for place, page in found]
         return [page for page in others if words <= set(list_words(page.text[: self._settings.page_chars]))]
 
-    async def _ask(self, draft: Draft, prompt: Content, preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
+    async def _ask(self, draft: Draft, messages: list[Message], preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
         """The draft with the tokens of a further request, and the reply."""
         reply = await self._generate(
             Request(
-                messages=({"role": "user", "content": prompt},),
+                messages=tuple(messages),
                 sampling=PRESETS[preset],
                 max_tokens=self._settings.max_tokens,
                 seed=compute_seed(self._seed, draft.id),

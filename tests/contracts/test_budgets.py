@@ -28,7 +28,7 @@ LINES = {
     "pipeline": 1_380,
     "process": 2_360,
     "prompt": 590,
-    "questions": 1_050,
+    "questions": 1_100,
     "recipes": 1_320,
     "rollout": 3_150,
     "search": 2_800,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 439
 OPTIONS = 354
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_480
+TEST_LINES = 47_500
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -47,7 +47,7 @@ def write(part: str) -> str:
 def answer(body: dict[str, Any], number: int) -> Answer:
     prompt = body["messages"][-1]["content"]
     part = next(part for part in PARTS if re.search(rf"\b{part}\b", prompt))
-    if "Reply with nothing but one JSON object" in prompt:
+    if "Reply with nothing but one JSON object" in body["messages"][0]["content"]:
         return Answer(write(part))
     if body["messages"][0]["role"] == "system":
         return Answer(f"<search>{part}</search>")

@@ -75,8 +75,8 @@ def test_a_question_is_kept_that_the_page_answers_and_nothing_else(tmp_path: Pat
     assert (draft.reason, draft.rank, draft.question) == ("", 1, "How often does one put in another pump?")
     written, from_page, closed = engine.requests
     assert ("json_schema" in written.form, from_page.form, closed.form) == (True, "", "")
-    assert (TEXT in written.messages[0]["content"], TEXT in from_page.messages[0]["content"]) == (True, True)
-    assert TEXT not in closed.messages[0]["content"]
+    assert (TEXT in written.messages[-1]["content"], TEXT in from_page.messages[-1]["content"]) == (True, True)
+    assert TEXT not in closed.messages[-1]["content"]
     assert (written.sampling.temperature > 0, from_page.sampling.temperature) == (True, 0)
     assert draft.completion_tokens == len(GOOD) + len("Every 200 hours.") + len("unknown")
 
@@ -111,7 +111,7 @@ def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_
     draft = write(tmp_path / "one", engine, others=others)
     assert (draft.reason, draft.other_pages) == ("", (Evidence("manual.pdf", 3),))
     assert draft.to_question().evidence == (Evidence("manual.pdf", 1), Evidence("manual.pdf", 3))
-    shown = [request.messages[0]["content"] for request in engine.requests[3:]]
+    shown = [request.messages[-1]["content"] for request in engine.requests[3:]]
     assert [text in prompt for prompt in shown for text in others] == [True, False, False, False, False, True]
     engine = ScriptedEngine(Script(*replies))
     assert write(tmp_path / "none", engine, others=others, max_other_pages=0).reason == "ambiguous"
@@ -125,7 +125,7 @@ def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_pat
     draft = write(tmp_path / "both", engine, chunk)
     assert (draft.reason, draft.link) == ("", ("hours",))
     assert draft.to_question().evidence == (Evidence("manual.pdf", 1), Evidence("manual.pdf", 2))
-    shown = [[page.text in request.messages[0]["content"] for page in chunk.orders[0].pages] for request in engine.requests]
+    shown = [[page.text in request.messages[-1]["content"] for page in chunk.orders[0].pages] for request in engine.requests]
     assert shown == [[True, True], [True, True], [True, False], [False, True], [False, False]]
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "every 200 hours"))
     assert write(tmp_path / "one", engine, chunk).reason == "one_page"
@@ -134,7 +134,7 @@ def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_pat
 def test_a_page_is_cut_or_shown_as_a_picture(tmp_path: Path) -> None:
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
     write(tmp_path / "text", engine, page_chars=100, chunk=Chunk(0, (Order("q1", "fact", (replace(PAGE, text="x" * 200),)),)))
-    assert "\n<page>\n" + "x" * 100 + "\n</page>\n" in engine.requests[0].messages[0]["content"]
+    assert "<page>\n" + "x" * 100 + "\n</page>" in engine.requests[0].messages[-1]["content"]
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
     pictured = Chunk(0, (Order("q1", "fact", (replace(PAGE, image="a.jpg"),)),))
     assert write(tmp_path / "image", engine, page_view="image", chunk=pictured).reason == ""
