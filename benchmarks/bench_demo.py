@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--name", default="demo", help="name of the result")
     options = parser.parse_args()
     run_dir: Path = options.run_dir
-    stages = [*(name for name, stage in STAGES.items() if not stage.switch)]
+    stages = [name for name, stage in STAGES.items() if not stage.switch or (run_dir / name).is_dir()]
     stages += [name for name in _RERANKER if (run_dir / name).is_dir()]
     manifests = {name: artifacts.require_manifest(run_dir / name) for name in stages}
     comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())

@@ -498,7 +498,7 @@ class SetBench:
         def compute_mrr(weight: float, depth: int) -> float:
             return measure(rank(questions, reorder(questions, first, scores, depth, weight)))[:, 3].sum()
 
-        def learn(depth: int) -> Factors | None:
+        def learn(depth: int) -> Factors:
             tops = [Hits(hits[:depth]) for hits in first]
             judged = [
                 (question, top, features(question.question, top), [own[hit.page] for hit in top])

@@ -89,9 +89,9 @@ def fit(questions: Sequence[Question], index: "PageSearcher", depth: int, search
     return replace(model, weights=tuple(weights.tolist()))
 
 
-def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence[float]]]) -> Factors | None:
+def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence[float]]]) -> Factors:
     """The factors of the scores of features and of a model with which the evidence is likeliest (Wolpert, Stacked
-    generalization, 1992); None where too few questions find theirs.
+    generalization, 1992). A model that misleads, or that too few questions tell something of, counts nothing.
 
     Args:
         judged: questions of which the model has not learned, with pages that are found for each, their scores by features and
@@ -103,11 +103,11 @@ def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence
         if is_evidence.any() and not is_evidence.all():
             values.append(np.array([of_features, of_model], np.float64).T)
             evidence.append(is_evidence)
+    alone = Factors(1.0, 0.0)
     if len(values) < _LEAST_QUESTIONS:
-        return None
+        return alone
     features, model = fit_weights(values, evidence).tolist()
-    # A model that misleads is left out: below 0 it would count as what its order is not.
-    return Factors(features, model) if model > 0 else Factors(1.0, 0.0)
+    return Factors(features, model) if model > 0 else alone  # below 0 its order would count as what it is not
 
 
 def draw_folds(questions: Sequence[Question], seed: int) -> NDArray[np.int_]:

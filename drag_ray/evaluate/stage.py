@@ -150,7 +150,7 @@ def _learn_factors(
         if hits
     ]
     factors = fit_factors(judged)
-    _logger.info(f"rerank: by {len(judged):,} validation questions {factors or 'nothing could be learned; it counts alone'}")
+    _logger.info(f"rerank: by {len(judged):,} validation questions {factors}")
     return factors
 
 

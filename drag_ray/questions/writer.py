@@ -144,7 +144,7 @@ class QuestionWriter:
         return draft
 
     def _show(self, page: PageText) -> Content:
-        """What the model is shown of a page."""
+        """The text or the picture of a page, as the model is shown it."""
         return [image_part(page.image)] if self._settings.page_view == "image" else page.text[: self._settings.page_chars]
 
     def _find_others(self, draft: Draft) -> list[PageText]:
