@@ -208,7 +208,6 @@ async def write_question(engine: SharedEngine, options: WorkerOptions, settings:
 
 def test_a_question_is_written_from_the_picture_of_a_page(vision_engine: VisionEngine, pages, tmp_path: Path) -> None:
     write_index(tmp_path, pages[1], [])
-    (tmp_path / BEGUN_DIR_NAME).mkdir()
     options = WorkerOptions(
         run_dir=tmp_path,
         index_dir=tmp_path / "search_index",
@@ -219,15 +218,17 @@ def test_a_question_is_written_from_the_picture_of_a_page(vision_engine: VisionE
         flush_s=0,
         image_dirs=(pages[0] / DIR_NAME,),
     )
-    page = PageText(Evidence("wing.pdf", 1), pages[1][0].text, pages[1][0].image)
-    drafts: list[Draft] = []
-    for view in ("text", "image"):
-        settings = QuestionsConfig(page_view=view, filters=(), max_tokens=40)
-        drafts.append(vision_engine.call(write_question, options, settings, page))
-    of_text, of_picture = drafts
-    assert of_picture.prompt_tokens > of_text.prompt_tokens + 50
-    assert of_picture.detail.startswith("{")  # random weights come to no end, and so to no question
-    assert {draft.reason for draft in drafts} == {"unreadable"}
+    settings = QuestionsConfig(page_view="image", filters=(), max_tokens=40)
+    replies: list[str] = []
+    for number in (0, 0, 2):
+        own = dataclasses.replace(options, run_dir=tmp_path / str(len(replies)))
+        (own.run_dir / BEGUN_DIR_NAME).mkdir(parents=True)
+        page = PageText(Evidence("wing.pdf", 1), "", pages[1][number].image)
+        draft = vision_engine.call(write_question, own, settings, page)
+        assert draft.reason == "unreadable"  # random weights come to no end, and so to no question
+        replies.append(draft.detail)
+    assert all(reply.startswith("{") for reply in replies)
+    assert replies[0] == replies[1] != replies[2]
 
 
 def test_images_processed_side_by_side_are_those_processed_one_by_one(model) -> None:
