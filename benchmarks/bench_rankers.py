@@ -9,8 +9,8 @@ The first command trains on some questions of a set, for each number of them and
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
 is not made again. With `--teacher` all encoders learn the scores of that model too. With `--written` they learn from the
 questions of FOLDER/SET.jsonl, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over
-those of the test questions too. The second asks the test questions of each
-set with what the least seed has trained on every other. The third writes `results/rankers.json`, or another one.
+those of the test questions too. The second asks the test questions of each set with what the least seed has trained on every
+other. The third writes `results/rankers.json`, or another one.
 
 Rankings: `question` (BM25), `dense`, `hybrid` (fused), `features` and `features_hybrid` (a log-linear model of a few features,
 learned from the same questions, puts the 20 best in order), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that
@@ -259,7 +259,7 @@ def rank_reread(
     scores: Scores,
     weights: Mapping[int, float],
     features: ScoreHits | None = None,
-    factors: Mapping[int, Factors | None] | None = None,
+    factors: Mapping[int, Factors] | None = None,
 ) -> dict[str, list[int]]:
     """The ranks by a cross-encoder alone, blended with the search before it, and with features, for each depth of the weights."""
     ranks: dict[str, list[int]] = {}
@@ -428,7 +428,7 @@ class SetBench:
         recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
         recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
         weights, times = dict[str, dict[int, float]](), dict[str, float]()
-        factors = dict[str, dict[int, Factors | None]]()
+        factors = dict[str, dict[int, Factors]]()
         for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
             if name not in plan:
                 continue
@@ -453,7 +453,7 @@ class SetBench:
             "measures": {name: summarise(own) for name, own in ranks.items()},
             "recall": {"depths": DEPTHS, **recall},
             "weights": weights,
-            "factors": {name: {key: own and asdict(own) for key, own in found.items()} for name, found in factors.items()},
+            "factors": {name: {key: asdict(own) for key, own in found.items()} for name, found in factors.items()},
             "training": training,
             "times": times,
             "pages_s": pages_s,
@@ -489,7 +489,7 @@ class SetBench:
 
     def _choose_weights(
         self, reranker: Reranker, questions: Sequence[Question], base: str, features: ScoreHits | None
-    ) -> tuple[dict[int, float], dict[int, Factors | None]]:
+    ) -> tuple[dict[int, float], dict[int, Factors]]:
         """By validation questions for each depth the weight with the best MRR, the least of equal ones, and the factors beside
         features."""
         first = search_vectors(questions, search_words(questions, self._collection.searcher), self._dense)[base]
@@ -516,7 +516,7 @@ class SetBench:
         base: str,
         weights: Mapping[int, float],
         features: ScoreHits | None,
-        factors: Mapping[int, Factors | None],
+        factors: Mapping[int, Factors],
     ) -> dict[str, list[int]]:
         """The ranks with a cross-encoder that reads what a search finds, after hybrid also the union."""
         first = self._found[base]

@@ -5,25 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import get_args
 
 from drag_ray import schemas
 from drag_ray.corpus.questions import QUESTIONS_NAME, hash_text, is_measurable, read_split
 from drag_ray.corpus.verdicts import Verdict, is_seen
 from drag_ray.errors import DataError
-from drag_ray.questions.drafts import DRAFT, Draft, Reason
+from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, Reason
 from drag_ray.questions.outcome import REJECTED_NAME
 from drag_ray.storage.appended_lines import read_lines
 from drag_ray.types import Question
 
-_JUDGED: tuple[Reason, ...] = (
-    "self_reference",
-    "copied",
-    "too_easy",
-    "not_found",
-    "unanswerable",
-    "one_page",
-    "known",
-    "ambiguous",
+_JUDGED: tuple[Reason, ...] = tuple(
+    reason for reason in get_args(Reason) if reason not in ("", *NOT_WRITTEN, "unreadable", "near_duplicate")
 )
 """Filters that a person can judge by the question and its page: a near-duplicate is one of another question."""
 
