@@ -1,16 +1,18 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
-    [--methods ce] [--teacher FOLDER] [--written FOLDER [--every-document]]
+    [--methods ce] [--teacher FOLDER]
+    [--written FOLDER [--every-document] [--kinds fact,user] [--also unanswerable,known]]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
 python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
 
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
 is not made again. With `--teacher` all encoders learn the scores of that model too. With `--written` they learn from the
-questions of FOLDER/SET.jsonl, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over
-those of the test questions too. The second asks the test questions of each set with what the least seed has trained on every
-other. The third writes `results/rankers.json`, or another one.
+questions of FOLDER/SET, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over those
+of the test questions too, of some kinds alone, or also those that its filters have left out for some reasons. The second asks
+the test questions of each set with what the least seed has trained on every other. The third writes `results/rankers.json`, or
+another one.
 
 Rankings: `question` (BM25), `dense`, `hybrid` (fused), `features` and `features_hybrid` (a log-linear model of a few features,
 learned from the same questions, puts the 20 best in order), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that
@@ -18,7 +20,8 @@ hybrid mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM
 hybrid, or of `union`: the 20 best by words and the 20 best by vectors). `_blend` weighs its scores and those of the search,
 with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike; `_stacked`
 adds both with the factors that the validation questions teach, as an evaluation does. `--methods` names which of `ce`,
-`ce_hybrid` and `embed` are trained. One process takes one GPU; for several, start one for each with CUDA_VISIBLE_DEVICES.
+`ce_hybrid` and `embed` are trained; with `ce` alone no features of hybrid are learned. One process takes one GPU; for several,
+start one for each with CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
@@ -50,7 +53,7 @@ from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
 from drag_ray.corpus.questions import draw_questions, read_questions
-from drag_ray.corpus.split import split_questions
+from drag_ray.corpus.split import find_overlaps, split_questions
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.reranker import Reranker, load_reranker
 from drag_ray.engine.models.embedded import MINILM
@@ -67,6 +70,8 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.relevance import build_rows
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.format.tables import ScoredPart
+from drag_ray.questions.drafts import DRAFT
+from drag_ray.questions.outcome import REJECTED_NAME, ROWS_NAME
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, Factors, RerankConfig
 from drag_ray.search.dense import DenseSearcher
@@ -78,7 +83,7 @@ from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Evidence, Hits, Question
 
 SETS = ("medquad", "fairytaleqa", "ohr_bench", "financebench", "squad_v1_dev")
-DEPTH, DEPTHS, UNION = 100, (20, 50), 20
+DEPTH, UNION = 100, 20
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PAGE_CHARS, TOKENS, NEGATIVES, TEST_FRACTION = 1_000, 256, 4, 0.3
 TIMED = 100
@@ -102,29 +107,34 @@ Scores = list[dict[Evidence, float]]
 
 @dataclass(frozen=True)
 class Collection:
-    """A public set with its index, and the windows of its pages by the embedder's tokenizer."""
+    """A public set with its index, which may have vectors already."""
 
     name: str
     folder: Path
     questions: list[Question]
     searcher: Searcher
-    rows: list[int]
-    windows: list[str]
 
-    def embed(self, model: str, folder: Path, on_gpu: bool) -> tuple[DenseSearcher, float]:
-        """Searcher of the vectors that a model makes of all pages, and pages a second."""
+    def embed(self, model: str, folder: Path, on_gpu: bool, keep: bool = False) -> tuple[DenseSearcher, float | None]:
+        """Searcher of the vectors that a model makes of all pages, and pages a second; None where vectors are there and kept."""
         config = EmbeddingConfig(model=model, window_tokens=TOKENS, batch_size=256 if on_gpu else 32)
         embedder = Embedder(config, "cuda" if on_gpu else "cpu")
+        fingerprint, speed = self.searcher.record.fingerprint, None
+        if not (keep and vectors.has_vectors(folder)):
+            speed = self._write_vectors(embedder, config, folder)
+        return DenseSearcher(self.searcher, vectors.PageVectors(folder, fingerprint), embedder.embed_queries), speed
+
+    def _write_vectors(self, embedder: Embedder, config: EmbeddingConfig, folder: Path) -> float:
+        pages = self.searcher.to_hits(Ranking((0.0, row) for row in range(self.searcher.num_pages)))
+        cut = [(row, window) for row, page in enumerate(pages) for window in embedder.cut(self.searcher.text(page))]
         probe = embedder.embed_queries([vectors.PROBE])[0]
         started = time.perf_counter()
-        embedded = embedder.embed_pages(self.windows)
+        embedded = embedder.embed_pages([window for _, window in cut])
         seconds = time.perf_counter() - started
-        options = config.model_copy(update={"model": resolve_name(model)}).model_dump(mode="json")
+        options = config.model_copy(update={"model": resolve_name(config.model)}).model_dump(mode="json")
         fingerprint = self.searcher.record.fingerprint
         record = vectors.VectorsRecord(fingerprint, len(embedded), embedder.dimensions, options, probe.tolist())
-        vectors.write_vectors([(np.array(self.rows), embedded)], folder, record)
-        opened = DenseSearcher(self.searcher, vectors.PageVectors(folder, fingerprint), embedder.embed_queries)
-        return opened, self.searcher.num_pages / seconds
+        vectors.write_vectors([(np.array([row for row, _ in cut]), embedded)], folder, record)
+        return round(self.searcher.num_pages / seconds, 1)
 
 
 def open_collection(options: argparse.Namespace, name: str, out: Path) -> Collection:
@@ -134,11 +144,7 @@ def open_collection(options: argparse.Namespace, name: str, out: Path) -> Collec
     if not (folder / "search_index").is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         build_searcher(found.pages, folder)
-    searcher = Searcher(folder / "search_index")
-    embedder = Embedder(EmbeddingConfig(model=options.embedder, window_tokens=TOKENS))
-    pages = searcher.to_hits(Ranking((0.0, row) for row in range(searcher.num_pages)))
-    cut = [(row, window) for row, page in enumerate(pages) for window in embedder.cut(searcher.text(page))]
-    return Collection(name, folder, found.questions, searcher, [row for row, _ in cut], [window for _, window in cut])
+    return Collection(name, folder, found.questions, Searcher(folder / "search_index"))
 
 
 def split(collection: Collection) -> tuple[list[Question], list[Question], NearDuplicates]:
@@ -353,12 +359,12 @@ def open_reranker(folder: Path, on_gpu: bool) -> Reranker:
 
 
 def time_reading(
-    reranker: Reranker, searcher: Searcher, questions: Sequence[Question], first: Sequence[Hits]
+    reranker: Reranker, searcher: Searcher, questions: Sequence[Question], first: Sequence[Hits], depths: Sequence[int]
 ) -> dict[str, float]:
     """Median milliseconds a question, asked one by one: of the model alone, and with what is cut out of pages for it."""
     ranker = PageRanker(searcher, reranker.score, PAGE_CHARS)
     found: dict[str, float] = {}
-    for depth in DEPTHS:
+    for depth in depths:
         alone, whole = list[float](), list[float]()
         for question, hits in list(zip(questions, first, strict=True))[:TIMED]:
             top = Hits(hits[:depth])
@@ -399,9 +405,11 @@ class SetBench:
         self._options, self._collection, self._run = options, collection, run
         self.questions, self._all_test, self._near = split(collection)
         if options.written:
-            self.questions = read_written(options.written, collection.name, [] if options.every_document else self._all_test)
+            self.questions, self._near = read_written(options, collection, self._all_test)
         self._test = draw_questions(self._all_test, options.test, 0)
-        self._dense, self._pages_s = collection.embed(options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu)
+        self._dense, self._pages_s = collection.embed(
+            options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu, keep=True
+        )
         self._found = search_vectors(self._test, search_words(self._test, collection.searcher), self._dense)
         self._passages = Passages(collection, run)
         print(f"{collection.name}: {len(self.questions)} questions to train on, {len(self._test)} to ask", flush=True)
@@ -421,12 +429,13 @@ class SetBench:
         mined = time.perf_counter() - started
         training = {name: train(method, rows[by], names, folder / name, options, seed) for name, (method, by) in plan.items()}
         ranks = {name: rank(self._test, hits) for name, hits in self._found.items()}
-        pages_s = [round(self._pages_s, 1)]
+        pages_s = [self._pages_s]
         if "embed" in plan:
             ranks |= self._rank_by_vectors(folder, pages_s)
-        features = {base: self._learn_features(drawn, base, seed, ranks) for base in ("question", "hybrid")}
-        recall = {name: [share(own, depth) for depth in DEPTHS] for name, own in ranks.items()}
-        recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in DEPTHS]
+        bases = ["question", *(["hybrid"] if plan.keys() > {"ce"} else [])]
+        features = {base: self._learn_features(drawn, base, seed, ranks) for base in bases}
+        recall = {name: [share(own, depth) for depth in options.depths] for name, own in ranks.items()}
+        recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in options.depths]
         weights, times = dict[str, dict[int, float]](), dict[str, float]()
         factors = dict[str, dict[int, Factors]]()
         for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
@@ -436,14 +445,14 @@ class SetBench:
             weights[name], factors[name] = self._choose_weights(reranker, validation, base, features[base])
             ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base], factors[name])
             if name == "ce":  # the other one is of the same size
-                times = time_reading(reranker, self._collection.searcher, self._test, self._found[base])
+                times = time_reading(reranker, self._collection.searcher, self._test, self._found[base], options.depths)
         return {
             "set": self._collection.name,
             "pages": self._collection.searcher.num_pages,
-            "windows": len(self._collection.windows),
             "options": {key: getattr(options, key) for key in ("start", "embedder", "epochs", "device")},
             "teacher": Path(options.teacher).name,
-            "written": {"by": options.written.name, "every_document": options.every_document} if options.written else None,
+            "written": options.written
+            and {"by": options.written.name, **{key: getattr(options, key) for key in ("every_document", "kinds", "also")}},
             "asked": {
                 "train": describe(drawn, self._collection.searcher),
                 "test": describe(self._test, self._collection.searcher),
@@ -451,7 +460,7 @@ class SetBench:
             "train_questions": len(drawn) - len(validation),
             "validation_questions": len(validation),
             "measures": {name: summarise(own) for name, own in ranks.items()},
-            "recall": {"depths": DEPTHS, **recall},
+            "recall": {"depths": options.depths, **recall},
             "weights": weights,
             "factors": {name: {key: asdict(own) for key, own in found.items()} for name, found in factors.items()},
             "training": training,
@@ -472,18 +481,18 @@ class SetBench:
         searcher = self._collection.searcher
         index = searcher if base == "question" else HybridSearcher(searcher, self._dense)
         self._dense.prepare([question.question for question in questions])
-        model = feature_training.fit(questions, index, DEPTHS[0], searcher, seed)
+        model = feature_training.fit(questions, index, self._options.depths[0], searcher, seed)
         score = FeatureScorer(model, searcher) if model.weights else None
         name, first = "features" if base == "question" else f"features_{base}", self._found[base]
-        ordered = reorder(self._test, first, [{}] * len(first), DEPTHS[0], 0.0, score)
+        ordered = reorder(self._test, first, [{}] * len(first), self._options.depths[0], 0.0, score)
         ranks[name] = rank(self._test, ordered)
         return score
 
-    def _rank_by_vectors(self, folder: Path, pages_s: list[float]) -> dict[str, list[int]]:
+    def _rank_by_vectors(self, folder: Path, pages_s: list[float | None]) -> dict[str, list[int]]:
         """The ranks with a trained embedder; adds the pages a second of that."""
         model = str(folder / "embed" / ENCODER_DIR_NAME)
         tuned, embedded_s = self._collection.embed(model, folder / vectors.DIR_NAME, self._options.on_gpu)
-        pages_s.append(round(embedded_s, 1))
+        pages_s.append(embedded_s)
         found = search_vectors(self._test, self._found["question"], tuned)
         return {f"tuned_{name}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
 
@@ -492,8 +501,10 @@ class SetBench:
     ) -> tuple[dict[int, float], dict[int, Factors]]:
         """By validation questions for each depth the weight with the best MRR, the least of equal ones, and the factors beside
         features."""
-        first = search_vectors(questions, search_words(questions, self._collection.searcher), self._dense)[base]
-        scores = self._passages.read(reranker, questions, [take(hits, DEPTHS[-1]) for hits in first])
+        depths, first = self._options.depths, search_words(questions, self._collection.searcher)
+        if base != "question":
+            first = search_vectors(questions, first, self._dense)[base]
+        scores = self._passages.read(reranker, questions, [take(hits, depths[-1]) for hits in first])
 
         def compute_mrr(weight: float, depth: int) -> float:
             return measure(rank(questions, reorder(questions, first, scores, depth, weight)))[:, 3].sum()
@@ -507,7 +518,7 @@ class SetBench:
             ]
             return feature_training.fit_factors(judged)
 
-        return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in DEPTHS}, {d: learn(d) for d in DEPTHS}
+        return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in depths}, {d: learn(d) for d in depths}
 
     def _rank_by_reading(
         self,
@@ -521,7 +532,9 @@ class SetBench:
         """The ranks with a cross-encoder that reads what a search finds, after hybrid also the union."""
         first = self._found[base]
         union = join(self._found, UNION) if base == "hybrid" else [Hits()] * len(first)
-        wanted = [dict.fromkeys(take(one, DEPTHS[-1]) + take(more, DEPTH)) for one, more in zip(first, union, strict=True)]
+        wanted = [
+            dict.fromkeys(take(one, self._options.depths[-1]) + take(more, DEPTH)) for one, more in zip(first, union, strict=True)
+        ]
         scores = self._passages.read(reranker, self._test, [list(pages) for pages in wanted])
         ranks = rank_reread(name, self._test, first, scores, weights, features, factors)
         if base == "hybrid":
@@ -529,11 +542,21 @@ class SetBench:
         return ranks
 
 
-def read_written(folder: Path, name: str, test: Sequence[Question]) -> list[Question]:
-    """The questions that a model has written over a set, without those over documents of test questions."""
-    written, _ = read_questions(folder / f"{name}.jsonl")
-    asked = {page.file for question in test for page in question.evidence}
-    return [question for question in written if not any(page.file in asked for page in question.evidence)]
+def read_written(
+    options: argparse.Namespace, collection: Collection, test: Sequence[Question]
+) -> tuple[list[Question], NearDuplicates]:
+    """The questions that a model has written over a set, and what their pages and those of the test nearly duplicate; without
+    `--every-document` none that overlaps with a test question."""
+    folder = options.written / collection.name
+    written, _ = read_questions(folder / ROWS_NAME)
+    rejected = [DRAFT.validate_json(line) for line in (folder / REJECTED_NAME).read_bytes().splitlines()]
+    written += [draft.to_question() for draft in rejected if draft.reason in options.also]
+    kinds = {f"written_{kind}" for kind in options.kinds}
+    chosen = [question for question in written if not kinds or question.category in kinds]
+    pages = schemas.read_table(collection.folder / "pages.parquet", schemas.PAGES)
+    near = find_near_duplicates(pages, {page for question in (*chosen, *test) for page in question.evidence})
+    overlaps = () if options.every_document else find_overlaps(chosen, test, "document", near)
+    return [question for question in chosen if question.id not in overlaps], near
 
 
 def describe(questions: Sequence[Question], searcher: Searcher) -> dict[str, float]:
@@ -588,7 +611,7 @@ def transfer(options: argparse.Namespace, run: Run) -> None:
         for output, source in missing.items():
             folder = options.transfer / "models" / f"{source['set']}-{source['train']}-seed{source['seed']}"
             reranker = open_reranker(folder / "ce", options.on_gpu)
-            depth = DEPTHS[0]
+            depth = options.depths[0]
             scores = passages.read(reranker, test, [take(hits, depth) for hits in first])
             ranks = rank_reread("ce", test, first, scores, {depth: source["weights"]["ce"][str(depth)]})
             tuned, _ = collection.embed(
@@ -633,7 +656,7 @@ def tabulate(folder: Path, name: str) -> None:
 def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The table of a set and a number of questions, over the seeds."""
     first = trained[0]
-    about = {key: first[key] for key in ("set", "train", "pages", "windows", "options", "train_questions", "recall")} | {
+    about = {key: first[key] for key in ("set", "train", "pages", "options", "train_questions", "recall")} | {
         key: first.get(key) for key in ("written", "asked")
     }
     costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times", "pages_s")}
@@ -647,21 +670,40 @@ def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) -> dict[str, Any]:
     """Each ranking's [mean, least, highest] over trainings, and how far it is above the question, the best untrained one, and
-    `features` where that was asked.
+    `features` where that was asked."""
+    values = {name: np.stack([measure(one[name]) for one in ranks]) for name in ranks[0]}
+    best = find_best_untrained(values)
+    references = dict.fromkeys(("question", best, *({"features"} & values.keys())))
+    rows = compare_values(values, files, tuple(references))
+    return {"questions": len(files), "documents": len(set(files)), "best_untrained": best, "rankings": rows}
+
+
+def find_best_untrained(values: Mapping[str, np.ndarray]) -> str:
+    """The untrained search with the highest MRR."""
+    return max(UNTRAINED, key=lambda name: values[name].mean((0, 1))[3])
+
+
+def compare_values(
+    values: Mapping[str, np.ndarray], files: Sequence[str], references: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Each ranking's [mean, least, highest] over trainings, and how far it is above some of them.
 
     A difference, [value, low, high, p], is that of the questions' means over the trainings; its interval and p-value are over
     documents, and leave the variance of training to the range.
+
+    Args:
+        values: of each ranking, (trainings, questions, measures); as many trainings of each as there are.
+        files: the document of each question.
+        references: rankings that all others are compared with.
     """
     clusters = np.unique(files, return_inverse=True)[1].astype(np.int64)
-    values = {name: np.stack([measure(one[name]) for one in ranks]) for name in ranks[0]}
-    best = max(UNTRAINED, key=lambda name: values[name].mean((0, 1))[3])
     rows: dict[str, dict[str, Any]] = {}
     for name, of_trainings in values.items():
         means = of_trainings.mean(axis=1).T
         rows[name] = {
             key: [round(float(x), 4) for x in (m.mean(), m.min(), m.max())] for key, m in zip(MEASURES, means, strict=True)
         }
-    for reference in dict.fromkeys(("question", best, *({"features"} & values.keys()))):
+    for reference in references:
         key = f"above_{reference}"
         names = [name for name in values if name != reference]
         asked = np.concatenate([values[name].mean(axis=0) for name in names], axis=1)
@@ -672,7 +714,7 @@ def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) 
             low, high = compute_interval(drawn[:, column], CONFIDENCE) or (0.0, 0.0)
             numbers = [float((asked - given)[:, column].mean()), low, high]
             rows[name].setdefault(key, {})[of] = [*(round(number, 4) for number in numbers), float(p_values[column])]
-    return {"questions": len(files), "documents": int(clusters.max()) + 1, "best_untrained": best, "rankings": rows}
+    return rows
 
 
 def main() -> None:
@@ -688,6 +730,9 @@ def main() -> None:
     parser.add_argument(
         "--train", type=lambda text: text.split(","), default=["1500"], help="questions, those for validation too"
     )
+    parser.add_argument(
+        "--depths", type=lambda text: [*map(int, text.split(","))], default=[20, 50], help="pages that are read, the fewest first"
+    )
     parser.add_argument("--test", type=int, default=1_000, help="test questions at most")
     parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2])
     parser.add_argument("--epochs", type=float, default=2.0)
@@ -696,6 +741,8 @@ def main() -> None:
     parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
     parser.add_argument("--written", type=Path, help="folder of questions that a model has written, to train on")
     parser.add_argument("--every-document", action="store_true", help="of these also those over documents of test questions")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=[], help="of these only some kinds")
+    parser.add_argument("--also", type=lambda text: text.split(","), default=[], help="reasons of filters that leave out none")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes beside the GPU")
     options = parser.parse_args()

@@ -45,6 +45,12 @@ def short(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}".removeprefix("0")
 
 
+def spread(found: Sequence[float]) -> str:
+    """[mean, least, highest] of trainings as text."""
+    mean, low, high = found
+    return short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]"
+
+
 def percent(value: float) -> str:
     """A share, for example 56.8 %."""
     return f"{100 * value:.1f} %"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import read_results, short, tested_difference, to_table
+from figure_cells import read_results, short, spread, tested_difference, to_table
 
 _RANKINGS = {
     "the question by words (BM25)": "question",
@@ -53,7 +53,7 @@ def write_features() -> str:
         [
             one["set"],
             f"{one['train_questions']:,}",
-            *(_write_mrr(one["rankings"][name]) for name in (*_CURVE.values(),)),
+            *(spread(one["rankings"][name]["mrr"]) for name in (*_CURVE.values(),)),
             tested_difference(one["rankings"]["ce_features@20"]["above_features"]["mrr"]),
         ]
         for one in found
@@ -61,9 +61,31 @@ def write_features() -> str:
     return to_table(["set", "questions to learn from", *_CURVE, "both above `features`"], rows)
 
 
-def _write_mrr(row: Any) -> str:
-    mean, low, high = row["mrr"]
-    return short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]"
+def write_few() -> str:
+    """The MRR of features, of a cross-encoder that reads few questions often, and of both with factors that are learned."""
+    found = sorted(read_results("rankers_few")["sets"], key=lambda one: (one["set"], one["train_questions"]))
+    rows = [
+        [
+            one["set"],
+            f"{one['train_questions']:,}",
+            f"{one['options']['epochs']:g}",
+            *(spread(one["rankings"][name]["mrr"]) for name in (one["best_untrained"], "features", "ce@20", "ce_stacked@20")),
+            tested_difference(one["rankings"]["ce_stacked@20"]["above_features"]["mrr"]),
+            str(len(one["seeds"])),
+        ]
+        for one in found
+    ]
+    header = [
+        "set",
+        "questions",
+        "passes",
+        "best untrained",
+        "`features`",
+        "cross-encoder alone",
+        "both",
+        "both above `features`",
+    ]
+    return to_table([*header, "trainings"], rows)
 
 
 def write_transfer() -> str:
@@ -77,10 +99,7 @@ def write_transfer() -> str:
 
 
 def _write_cell(row: Any) -> str:
-    if row is None:
-        return ""
-    values = (row[measure] for measure in ("hit1", "mrr"))
-    return " ".join(short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]" for mean, low, high in values)
+    return " ".join(spread(row[measure]) for measure in ("hit1", "mrr")) if row else ""
 
 
 def _write_moved(row: Any) -> str:

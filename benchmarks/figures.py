@@ -33,6 +33,7 @@ import figure_scaling
 import figure_speed
 import figure_tools
 import figure_versions
+import figure_written
 from figure_cells import RESULTS_DIR
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +75,12 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collect-tools": figure_tools.write_collect_tools,
     "rankers": figure_rankers.write_table,
     "rankers-features": figure_rankers.write_features,
+    "rankers-few": figure_rankers.write_few,
     "rankers-transfer": figure_rankers.write_transfer,
+    "written-effect": figure_written.write_effect,
+    "written-filters": figure_written.write_filters,
+    "written-likeness": figure_written.write_likeness,
+    "written-kinds": figure_written.write_kinds,
     "reranker": figure_reranker.write_table,
     "kept": figure_kept.write_table,
     "kept-headline": figure_kept.write_headline,

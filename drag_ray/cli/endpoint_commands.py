@@ -132,7 +132,11 @@ def _build_parser(command: str) -> argparse.ArgumentParser:
 def _build_question_parser(command: str) -> argparse.ArgumentParser:
     parser = _build_parser(command)
     parser.add_argument("question", help="what is asked")
-    parser.add_argument("--model", default="", help="base model or adapter; the endpoint's own choice where nothing is said")
+    parser.add_argument(
+        "--model",
+        default="",
+        help="base model or adapter, `question` for a search without one; the endpoint's own choice where nothing is said",
+    )
     parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="what finds pages; serve.retrieval by default")
     parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="whether a model orders the pages anew")
     parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
@@ -151,6 +155,10 @@ def _list_given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _describe_query(answer: dict[str, Any]) -> str:
+    from drag_ray.serve.config import QUESTION_ALONE
+
+    if answer["model"] == QUESTION_ALONE:
+        return "the question finds:"
     if answer["query"] is None:
         return f"{answer['model']} wrote no search; the question itself finds:"
     if answer["query_mode"] == "expand":

@@ -40,7 +40,7 @@ class QuestionsConfig(BaseConfig):
     page_view: Literal["text", "image"] = "text"
     """what the model is shown of a page: its text, or its picture (corpus.page_images), with what no text layer holds"""
     page_chars: int = Field(default=6000, ge=100)
-    """characters of a page's text that the model is shown"""
+    """characters of a page's text that the model is shown; half as many, and half of that, where it cannot take as much"""
     min_words: int = Field(default=30, ge=1)
     """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
     filters: tuple[FilterName, ...] = get_args(FilterName)

@@ -16,7 +16,7 @@ from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.engine.generate import Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.errors import BudgetError, RolloutError
+from drag_ray.errors import BudgetError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
 from drag_ray.questions.filters import copies_run, refers_to_page
@@ -88,20 +88,22 @@ class QuestionWriter:
                 self._note_load(running=-1)
 
     async def _try(self, order: Order) -> Draft:
-        error = ""
+        """The draft, by another try where one fails, with half as much of each page where the model cannot take so much."""
+        error, chars = "", self._settings.page_chars
         for _ in range(self._options.max_tries):
             try:
-                return await self._write(order)
+                return await self._write(order, chars)
             except BudgetError as caught:
                 return replace(_begin_draft(order), reason="budget", detail=str(caught))
             except RolloutError as caught:
+                chars = chars // 2 if isinstance(caught, PromptTooLongError) else chars
                 error = f"{type(caught).__name__}: {caught}"
         return replace(_begin_draft(order), reason="failed", detail=error[:_MAX_DETAIL_CHARS])
 
-    async def _write(self, order: Order) -> Draft:
+    async def _write(self, order: Order, chars: int) -> Draft:
         """Have the question written and look at it; nothing more is asked about one that is left out."""
         settings, draft = self._settings, _begin_draft(order)
-        shown = [self._show(page) for page in order.pages]
+        shown = [self._show(page, chars) for page in order.pages]
         prompt = write_prompt(order.kind, shown, order.link, settings.examples)
         draft, reply = await self._ask(draft, prompt, settings.preset, self._form)
         written = read_written(reply)
@@ -131,23 +133,23 @@ class QuestionWriter:
             if _agrees(reply, written.answer):
                 return replace(draft, reason="known", detail=reply[:_MAX_DETAIL_CHARS])
         may_be_elsewhere = "other_pages" in settings.filters and len(shown) == 1
-        return await self._look_elsewhere(draft) if may_be_elsewhere else draft
+        return await self._look_elsewhere(draft, chars) if may_be_elsewhere else draft
 
-    async def _look_elsewhere(self, draft: Draft) -> Draft:
+    async def _look_elsewhere(self, draft: Draft, chars: int) -> Draft:
         """The draft with the other pages that answer it as well; left out where they are too many to be told from it."""
-        for page in await asyncio.to_thread(self._find_others, draft):
-            draft, reply = await self._ask(draft, write_answer_prompt(draft.question, [self._show(page)]))
+        for page in await asyncio.to_thread(self._find_others, draft, chars):
+            draft, reply = await self._ask(draft, write_answer_prompt(draft.question, [self._show(page, chars)]))
             if _agrees(reply, draft.answer):
                 draft = replace(draft, other_pages=(*draft.other_pages, page.place))
             if len(draft.other_pages) > self._settings.max_other_pages:
                 return replace(draft, reason="ambiguous")
         return draft
 
-    def _show(self, page: PageText) -> Content:
+    def _show(self, page: PageText, chars: int) -> Content:
         """The text or the picture of a page, as the model is shown it."""
-        return [image_part(page.image)] if self._settings.page_view == "image" else page.text[: self._settings.page_chars]
+        return [image_part(page.image)] if self._settings.page_view == "image" else page.text[:chars]
 
-    def _find_others(self, draft: Draft) -> list[PageText]:
+    def _find_others(self, draft: Draft, chars: int) -> list[PageText]:
         """Other pages that are found with the question, or with its answer beside it, and hold all words of the answer."""
         texts = (draft.question, f"{draft.question} {draft.answer}")
         hits = [hit for text in texts for hit in self._searcher.search(text, _NUM_SEARCHED)]
@@ -155,7 +157,7 @@ class QuestionWriter:
         pages.pop(Evidence(draft.file, draft.page_number), None)
         words, found = set(list_words(draft.answer)), [(place, self._searcher.page(place)) for place in pages]
         others = [PageText(place, page.text, page.image) for place, page in found]
-        return [page for page in others if words <= set(list_words(page.text[: self._settings.page_chars]))]
+        return [page for page in others if words <= set(list_words(page.text[:chars]))]
 
     async def _ask(self, draft: Draft, messages: list[Message], preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
         """The draft with the tokens of a further request, and the reply."""

@@ -17,6 +17,9 @@ from drag_ray.search.config import RerankConfig, RetrievalName
 AUTO = "auto"
 ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
 _ADAPTER = re.compile(ADAPTER_NAME + "=.+")
+QUESTION_ALONE = "question"
+"""What requests name as the model where none is to write a search."""
+_TAKEN = f"{QUESTION_ALONE!r} is what requests call a search without a model; choose another name"
 
 
 class ServedRerankConfig(RerankConfig):
@@ -96,6 +99,13 @@ class ServeConfig(BaseConfig):
     max_lora_rank: int = Field(default=0, ge=0)
     """highest rank of an adapter; 0 takes that of the adapters given, at least 16"""
 
+    @field_validator("served_name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name == QUESTION_ALONE:
+            raise ValueError(_TAKEN)
+        return name
+
     @field_validator("adapters")
     @classmethod
     def _check_adapters(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
@@ -103,6 +113,8 @@ class ServeConfig(BaseConfig):
             if not _ADAPTER.fullmatch(adapter):
                 raise ValueError(f"{adapter!r} is not name=folder, for example tuned=runs/demo/finetune/adapter")
         names = [adapter.partition("=")[0] for adapter in adapters]
+        if QUESTION_ALONE in names:
+            raise ValueError(_TAKEN)
         if len(set(names)) < len(names):
             raise ValueError(f"an adapter name is given twice: {', '.join(names)}")
         return adapters

@@ -29,10 +29,13 @@ class ServedModel:
 class ServedModels:
     """The base model and the adapters that are loaded at this moment.
 
+    Attributes:
+        base_name: the name of the base model.
+
     Args:
         adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
-        base_name: the name of the base model.
-        default_name: that of the model that is asked where a request names none.
+        base_name: see above.
+        default_name: the name of the model that is asked where a request names none.
         own: how the base model is asked, and adapters whose folders do not say.
         use_model: stands around what is asked of a model.
         question_weights: of models that are there from the start, by name, in place of those that they were trained with.
@@ -51,7 +54,7 @@ class ServedModels:
         question_weights: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._adapters = adapters
-        self._base_name = base_name
+        self.base_name = base_name
         self._default_name = default_name
         self._own = own
         self._use_model = use_model
@@ -80,8 +83,8 @@ class ServedModels:
         """
         name = name or self._default_name
         adapter = self._adapters.get(name)
-        if adapter is None and name != self._base_name:
-            raise refuse_unknown_model(name, (self._base_name, *self._adapters))
+        if adapter is None and name != self.base_name:
+            raise refuse_unknown_model(name, (self.base_name, *self._adapters))
         known = self._read.get(name)
         # Another adapter may have been loaded by the same name; who takes a folder away does not change how its adapter is asked.
         if known is None or known.adapter is not adapter:

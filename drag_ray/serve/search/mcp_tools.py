@@ -49,7 +49,9 @@ _INSTRUCTIONS = (
     "their text, `read_page` the whole text of a page, `ask` lets an agent search and answer with the pages that say so."
 )
 _Question = Annotated[str, Field(description="what somebody wants to know, in plain words")]
-_Model = Annotated[str, Field(description="base model or adapter that searches; empty for the endpoint's own choice")]
+_Model = Annotated[
+    str, Field(description="base model or adapter that searches, `question` for none; empty for the endpoint's own choice")
+]
 _TopK = Annotated[int | None, Field(description=f"pages to return, 1 to {MAX_TOP_K}; null for as many as are evaluated")]
 _File = Annotated[str, Field(description="file of a page, as `search` names it")]
 _PageNumber = Annotated[int, Field(description="number of the page, counted from 1")]

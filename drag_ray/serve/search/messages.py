@@ -49,7 +49,8 @@ class QuestionRequest(BaseModel):
 
 
 class SearchRequest(QuestionRequest):
-    """A question whose pages are wanted."""
+    """A question whose pages are wanted. With the model `question` no model writes anything: the pages are what the question
+    finds by itself, put in order as others are."""
 
     reranker: str = ""
     """name of a served model that was trained to put candidates in order (agent.task rerank), which orders what was found anew"""
@@ -131,7 +132,8 @@ class SearchAnswer(Answer):
     """The pages for a question.
 
     `query` is what the model wrote: words to search for, or in the mode `expand` words that were searched with the question, none
-    if it is empty. Where the model's reply held no search it is null, and the pages are what the question itself finds.
+    if it is empty. Where the model's reply held no search, or none was asked, it is null, and the pages are what the question
+    itself finds.
     `retrieval` is what found them, and `reranked` whether a model has ordered them anew.
     """
 
@@ -203,17 +205,16 @@ class Describer:
         self._retrieval: RetrievalName = retrieval
         self._reranked = reranked
 
-    def describe_search(self, trajectory: Trajectory, hits: Sequence[Hit]) -> SearchAnswer:
-        """The first search of a rollout of one turn, with the pages that are to be returned."""
-        turn = trajectory.turns[0]
+    def describe_search(self, model: str, query: str | None, hits: Sequence[Hit]) -> SearchAnswer:
+        """A search with what a model wrote, None for nothing, and the pages that are to be returned."""
         return SearchAnswer(
-            model=trajectory.provenance.model,
+            model=model,
             question=self._question,
-            query=turn.query if turn.action is ActionKind.SEARCH else None,
+            query=query,
             query_mode=self._agent.query_mode,
             retrieval=self._retrieval,
             reranked=self._reranked,
-            pages=self._describe_pages(hits, turn.query),
+            pages=self._describe_pages(hits, query or ""),
         )
 
     def describe_turn(self, turn: Turn, shown: Sequence[ShownImage] = (), images: ImageSource | None = None) -> TurnAnswer:

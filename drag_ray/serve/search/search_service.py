@@ -19,9 +19,10 @@ from drag_ray.agent.tasks import ORDERING
 from drag_ray.cluster.metrics import RequestRecorder
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.errors import BudgetError, EngineDiedError
+from drag_ray.errors import BudgetError, EngineDiedError, SearchIndexError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.config import QUESTION_ALONE
 from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
 from drag_ray.serve.search.messages import (
     AskAnswer,
@@ -36,7 +37,7 @@ from drag_ray.serve.search.messages import (
 from drag_ray.serve.search.request_images import EndpointImages, RequestImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
-from drag_ray.types import ActionKind, Evidence, Hit, Question, StopReason, Trajectory, Turn
+from drag_ray.types import ActionKind, Evidence, Hit, Hits, Question, StopReason, Trajectory, Turn
 
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
@@ -82,29 +83,36 @@ class SearchService:
         self._images = images
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
-        """The pages that a model's first search finds.
+        """The pages that a model's first search finds, or those of the question alone.
 
         Raises:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
                 search failed.
         """
-        with self._begin_images() as images, self._record("search") as counts, self._use_model(request) as (model, agent):
+        alone = request.model == QUESTION_ALONE
+        name = self._models.base_name if alone else request.model
+        with self._begin_images() as images, self._record("search") as counts, self._use_model(request, name) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
             rerank_depth = self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
-            rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
-            task = _build_task(request, model)
-            trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
-            hits = _list_hits(trajectory)
+            query: str | None = None
+            if alone:
+                hits: Sequence[Hit] = await _search_alone(index, request.question, depth)
+            else:
+                rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
+                task = _build_task(request, model)
+                trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
+                query, hits = _read_query(trajectory), _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
                 hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
             describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth or order_depth))
-            answer = await asyncio.to_thread(describer.describe_search, trajectory, hits[:top_k])
+            asked = QUESTION_ALONE if alone else model.name
+            answer = await asyncio.to_thread(describer.describe_search, asked, query, hits[:top_k])
             counts["request_pages"] += len(answer.pages)
         return answer
 
@@ -130,7 +138,7 @@ class SearchService:
     ) -> list[Hit]:
         """The same pages, the first of them in the order that the reranker gives them window by window."""
         candidates = tuple(hit.page for hit in hits)
-        with self._use_model(request.model_copy(update={"model": request.reranker})) as (model, agent):
+        with self._use_model(request, request.reranker) as (model, agent):
             rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
             trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates), note))
         scores = {(hit.file, hit.page_number): hit.score for hit in hits}
@@ -142,7 +150,11 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
-        with self._begin_images() as images, self._record("ask") as counts, self._use_model(request) as (model, agent):
+        with (
+            self._begin_images() as images,
+            self._record("ask") as counts,
+            self._use_model(request, request.model) as (model, agent),
+        ):
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
             rerank_depth = self._retrieval.choose_depth(request.rerank, agent.depth)
@@ -205,10 +217,10 @@ class SearchService:
             self._recorder.add_request(tool, status, time.perf_counter() - started, counts)
 
     @contextmanager
-    def _use_model(self, request: QuestionRequest) -> Generator[tuple[ServedModel, AgentConfig]]:
-        """The model asked and its agent: as it was trained, but for what the request says."""
+    def _use_model(self, request: QuestionRequest, name: str) -> Generator[tuple[ServedModel, AgentConfig]]:
+        """The model of this name and its agent: as it was trained, but for what the request says."""
         self._limits.check_question(request.question)
-        with self._models.use(request.model) as model:
+        with self._models.use(name) as model:
             agent = model.record.agent
             changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.config.max_tokens)}
             if request.question_weight is not None:
@@ -254,6 +266,30 @@ def _count_tokens(counts: Counter[str], turn: Turn) -> None:
     counts["request_completion_tokens"] += turn.reply.num_completion_tokens
 
 
+async def _search_alone(index: PageIndex, question: str, depth: int) -> Hits:
+    """What a question finds by itself.
+
+    Raises:
+        RefusalError: the index cannot be read, which the endpoint's log says.
+    """
+    try:
+        return await asyncio.to_thread(index.search, question, depth)
+    except SearchIndexError as error:
+        raise _refuse(error) from None
+
+
+def _read_query(trajectory: Trajectory) -> str | None:
+    """What a model wrote in its first turn; None where that holds no search."""
+    turn = trajectory.turns[0]
+    return turn.query if turn.action is ActionKind.SEARCH else None
+
+
+def _refuse(problem: object) -> RefusalError:
+    """The refusal of a search that failed; what of the endpoint's own went wrong is said in its log alone."""
+    _logger.error("a search failed: %s", problem)
+    return RefusalError(500, "the search failed; the endpoint's log says how.")
+
+
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
     """Hits of the first search, or the last order of candidates; hits of the question where no reply held any."""
     turns = trajectory.turns[::-1] if trajectory.task in ORDERING else trajectory.turns[:1]
@@ -269,11 +305,10 @@ def _refuse_failed(trajectory: Trajectory) -> Trajectory:
     """The rollout, if it came to an end.
 
     Raises:
-        RefusalError: it failed. What of the endpoint's own went wrong is said in its log alone.
+        RefusalError: it failed.
     """
     if not trajectory.error:
         return trajectory
     if trajectory.stop_reason is StopReason.CONTEXT_LENGTH:
         raise RefusalError(400, f"{trajectory.error}. Ask a shorter question.")
-    _logger.error("a rollout failed: %s", trajectory.error)
-    raise RefusalError(500, "the search failed; the endpoint's log says how.")
+    raise _refuse(trajectory.error)

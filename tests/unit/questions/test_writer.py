@@ -17,7 +17,7 @@ from drag_ray.config import build
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.errors import BudgetError, EngineDiedError, RolloutError
+from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
 from drag_ray.questions.orders import Order
@@ -141,6 +141,15 @@ def test_a_page_is_cut_or_shown_as_a_picture(tmp_path: Path) -> None:
     shown = [list_images(request.messages) for request in engine.requests]
     assert shown == [["a.jpg"], ["a.jpg"], []]
     assert TEXT not in str(engine.requests[0].messages)
+
+
+def test_a_page_that_is_too_long_for_the_model_is_shown_in_part(tmp_path: Path) -> None:
+    engine = ScriptedEngine(Script(PromptTooLongError("4,200 tokens"), GOOD, "every 200 hours", "unknown"))
+    chunk = Chunk(0, (Order("q1", "fact", (replace(PAGE, text="x" * 200),)),))
+    assert write(tmp_path, engine, page_chars=150, chunk=chunk).reason == ""
+    shown = [request.messages[-1]["content"] for request in engine.requests]
+    assert "<page>\n" + "x" * 75 + "\n</page>" in shown[1]
+    assert "<page>\n" + "x" * 75 + "\n</page>" in shown[2]
 
 
 def test_a_request_that_fails_is_tried_again_and_one_that_goes_on_failing_is_left_out(tmp_path: Path) -> None:

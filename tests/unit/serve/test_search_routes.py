@@ -65,6 +65,18 @@ def test_the_base_model_is_asked_with_the_options_of_the_run_within_the_limits(s
     assert [page["file"] for page in answer["pages"]] == ["c.pdf"]
 
 
+def test_the_question_alone_is_searched_without_a_model(serve: Serve, searcher: Searcher) -> None:
+    served = serve(search_for("fuel"))
+    answer = served.post("/v1/search", question=QUESTION, model="question").json()
+    assert not served.engine.requests
+    expected = searcher.search(QUESTION, OWN.agent.depth)
+    found = [(page["file"], page["page_number"], page["score"]) for page in answer["pages"]]
+    assert found == [(hit.file, hit.page_number, hit.score) for hit in expected]
+    assert (answer["model"], answer["query"]) == ("question", None)
+    assert "rotor" in answer["pages"][0]["snippet"]
+    assert served.post("/v1/ask", question=QUESTION, model="question").status_code == 404
+
+
 def test_a_request_may_say_how_many_pages_the_sampling_and_the_weight(serve: Serve, searcher: Searcher) -> None:
     served = serve(search_for("fuel"))
     options = {"top_k": 1, "preset": "creative", "seed": 5, "question_weight": 0.01}

@@ -1,0 +1,116 @@
+"""Which of the questions that a model has written teach most, told by a ranker that learns in seconds on a CPU.
+
+python benchmarks/bench_question_kinds.py --written FOLDER [--sets medquad] [--seeds 0,1,2]
+
+From FOLDER/SET, as the stage `questions` leaves it, equally many questions are drawn of each group: those that its filters keep,
+and of all that were written those of a kind, and those with which the search finds the page first or later. The baseline
+`features` learns from them, and puts in order what real questions of the set find by words. These are over other documents and
+are none of the test of `bench_rankers.py`, so that what is chosen by them can still be tested.
+"""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_rankers import (
+    MEASURES,
+    Collection,
+    compare_values,
+    measure,
+    open_collection,
+    rank,
+    read_written,
+    reorder,
+    search_words,
+    split,
+)
+from public_sets import DATA_DIR
+from record import write_result
+
+from drag_ray.baselines import feature_training
+from drag_ray.baselines.page_features import FeatureScorer
+from drag_ray.corpus.questions import draw_questions
+from drag_ray.corpus.split import find_overlaps
+from drag_ray.evaluate.statistics.significance import holm
+from drag_ray.types import Hits, Question
+
+SETS = ("medquad", "fairytaleqa", "ohr_bench")
+"""With enough documents that no real question is asked of."""
+NUM_ASKED, NUM_LEARNED, DEPTH = 600, 500, 20
+KINDS = ("fact", "procedure", "user")
+RANKS = {"found first": (1, 1), "found second or later": (2, 100)}
+ALL = "all that were written"
+REASONS = ("self_reference", "copied", "not_found", "unanswerable", "known", "ambiguous", "near_duplicate")
+"""Of the filters, none of which leaves out one of all."""
+
+
+def group(written: Sequence[Question], kept: Sequence[Question], collection: Collection) -> dict[str, list[Question]]:
+    """The questions of each group."""
+    places = rank(written, search_words(written, collection.searcher))
+    of_kind = {kind: [question for question in written if question.category == f"written_{kind}"] for kind in KINDS}
+    found = {
+        name: [question for question, place in zip(written, places, strict=True) if low <= place <= high]
+        for name, (low, high) in RANKS.items()
+    }
+    return {ALL: list(written), "kept by the filters": list(kept), **of_kind, **found}
+
+
+def teach(
+    learned: Sequence[Question], asked: Sequence[Question], found: Sequence[Hits], collection: Collection, seed: int
+) -> np.ndarray:
+    """The measures of each asked question, with the order of `features` that learn from some."""
+    model = feature_training.fit(learned, collection.searcher, DEPTH, collection.searcher, seed)
+    scorer = FeatureScorer(model, collection.searcher)
+    return measure(rank(asked, reorder(asked, found, [{}] * len(found), DEPTH, 0.0, scorer)))
+
+
+def run_set(options: Namespace, name: str) -> dict[str, Any]:
+    """The table of a set."""
+    collection = open_collection(options, name, options.out)
+    own, test, near = split(collection)
+    asked = draw_questions(own, NUM_ASKED, 0)
+    pick = partial(find_overlaps, evaluation=[*asked, *test], split_by="document", near_duplicates=near)
+    kept, written = (read_written(Namespace(**vars(options), also=also), collection, [])[0] for also in ((), REASONS))
+    overlaps = pick(written)
+    written, kept = ([one for one in of if one.id not in overlaps] for of in (written, kept))
+    groups = group(written, kept, collection)
+    others = pick(own)
+    groups["the set's own"] = [question for question in own if question.id not in others and question not in asked]
+    number = min(NUM_LEARNED, *map(len, groups.values()))
+    found = search_words(asked, collection.searcher)
+    values = {
+        key: np.stack([teach(draw_questions(of, number, seed), asked, found, collection, seed) for seed in options.seeds])
+        for key, of in groups.items()
+        if of
+    }
+    question = measure(rank(asked, found))[None]
+    rows = compare_values({"question": question, **values}, [one.evidence[0].file for one in asked], [ALL])
+    for key, row in rows.items():
+        print(name, f"{key:24}", len(groups.get(key, ())), row["mrr"], row.get(f"above_{ALL}", {}).get("mrr"), flush=True)
+    return {"asked": len(asked), "learned": number, "written": {key: len(of) for key, of in groups.items()}, "rankings": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--written", type=Path, required=True, help="folder of the questions stages of a writer by set")
+    parser.add_argument("--out", type=Path, default=Path("runs/question_kinds"), help="folder of the indexes")
+    parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
+    parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2])
+    options = parser.parse_args()
+    options.kinds, options.every_document = [], True
+    tables = {name: run_set(options, name) for name in options.sets}
+    differences = [
+        of for table in tables.values() for row in table["rankings"].values() for of in row.get(f"above_{ALL}", {}).values()
+    ]
+    for found, adjusted in zip(differences, holm([one[3] for one in differences]), strict=True):
+        found.append(adjusted)
+    write_result("question_kinds", {"measures": MEASURES, "sets": tables})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The tables of questions that a model has written (`bench_written.py`, `bench_question_kinds.py`)."""
+
+from typing import Any
+
+from figure_cells import percent, read_results, short, spread, tested_difference, to_table
+
+_LEARNED = {
+    "own": "the set's own",
+    "written": "written by 1.5B",
+    "every_document": "the same, over the test's documents too",
+    "unfiltered": "the same, without filters",
+    "small_writer": "written by 0.5B",
+}
+_RANKINGS = {
+    "`features`": "features",
+    "cross-encoder alone": "ce@20",
+    "both": "ce_stacked@20",
+    "vectors of an embedder": "tuned_dense",
+}
+_LEFT_OUT = {
+    "not readable": ("left_out_unreadable", "left_out_failed"),
+    "of the page": ("left_out_self_reference",),
+    "copied": ("left_out_copied",),
+    "not found": ("left_out_not_found",),
+    "answered otherwise": ("left_out_unanswerable",),
+    "known": ("left_out_known",),
+    "ambiguous": ("left_out_ambiguous",),
+    "repeated": ("left_out_near_duplicate",),
+}
+_WRITERS = {"q15": "1.5B", "q05": "0.5B"}
+
+
+def write_effect() -> str:
+    """The MRR of rankers that learned from questions of each kind, and how far both are above the best untrained search."""
+    rows = [
+        _write_row(f"{name}, best untrained: `{of['best_untrained']}` {_write_untrained(of)}" if key == "own" else "", key, found)
+        for name, of in read_results("written")["sets"].items()
+        for key, found in of["variants"].items()
+    ]
+    return to_table(
+        ["asked of", "learned from", "questions", *_RANKINGS, "both above the best untrained", "of the own gain"], rows
+    )
+
+
+def _write_untrained(table: Any) -> str:
+    return short(table["untrained"][table["best_untrained"]]["mrr"])
+
+
+def _write_row(asked: str, key: str, found: Any) -> list[str]:
+    both = found["rankings"]["ce_stacked@20"]
+    return [
+        asked,
+        _LEARNED[key],
+        f"{found['train_questions']:,}",
+        *(spread(found["rankings"][name]["mrr"]) if name in found["rankings"] else "" for name in _RANKINGS.values()),
+        tested_difference(both["above_best"]["mrr"]),
+        "" if both["of_gain"] is None else f"{100 * both['of_gain']:.0f} %",
+    ]
+
+
+def write_filters() -> str:
+    """What became of the drafts of each writer on each set, and what a question that was kept took."""
+    rows = [
+        [
+            name,
+            _WRITERS[writer],
+            f"{counts['drafts']:,}",
+            *(f"{sum(counts.get(key, 0) for key in keys):,}" for keys in _LEFT_OUT.values()),
+            f"{counts['questions']:,} ({percent(counts['questions'] / counts['drafts'])})",
+            f"{counts['tokens_per_question']:,.0f}",
+        ]
+        for writer, sets in sorted(read_results("written")["writers"].items(), reverse=True)
+        for name, counts in sets.items()
+    ]
+    return to_table(["set", "writer", "drafts", *_LEFT_OUT, "kept", "tokens a kept one"], rows)
+
+
+def write_likeness() -> str:
+    """How hard written and real questions are, and how many of their words the page has."""
+    rows = []
+    for name, table in read_results("written")["sets"].items():
+        groups = {"real, of the test": table["asked"], "written, kept": table["variants"]["written"]["asked"]}
+        if "unfiltered" in table["variants"]:
+            groups["written, all"] = table["variants"]["unfiltered"]["asked"]
+        rows += [
+            [
+                name if number == 0 else "",
+                text,
+                short(of["hit1"]),
+                short(of["mrr"]),
+                f"{of['words']:.1f}",
+                percent(of["words_on_page"]),
+            ]
+            for number, (text, of) in enumerate(groups.items())
+        ]
+    return to_table(["set", "questions", "Hit@1", "MRR", "words, without stop words", "of these on the page"], rows)
+
+
+def write_kinds() -> str:
+    """The MRR of `features` that learned from equally many questions of each group."""
+    sets = read_results("question_kinds")["sets"]
+    groups = next(iter(sets.values()))["rankings"]
+    rows = [[group, *(_write_taught(table["rankings"].get(group)) for table in sets.values())] for group in groups]
+    header = [f"{name}, {table['learned']:,} questions" for name, table in sets.items()]
+    return to_table(["learned from", *header], rows)
+
+
+def _write_taught(row: Any) -> str:
+    if row is None:
+        return ""
+    above = row.get("above_all that were written")
+    return f"{short(row['mrr'][0])}" + (f", {tested_difference(above['mrr'])}" if above else "")
