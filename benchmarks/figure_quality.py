@@ -95,6 +95,7 @@ def write_effect() -> str:
         ("`rm3`", "rm3", ""),
         ("`neighbours`", "neighbours", ""),
         ("`templates`", "templates", ""),
+        ("`features`", "features", ""),
         ("question + what SmolLM2-135M adds", "base", "embedded"),
         ("question + what SmolLM2-135M adds when tuned: SFT", "tuned", "embedded"),
         (f"HyDE, {LARGE}", "hyde", LARGE),

@@ -64,10 +64,18 @@ def write_serving() -> str:
             f"{run['output_throughput']:,.0f}",
             f"{run['median_ttft_ms']:,.0f} / {run['p99_ttft_ms']:,.0f} ms",
             f"{run['median_tpot_ms']:.1f} / {run['p99_tpot_ms']:.1f} ms",
+            f"{run['median_event_gap_ms']:,.0f} ms",
         ]
         for text, run in ((text, results[name]) for name, text in _SERVERS.items())
     ]
-    header = ["", "requests/s", "tokens/s", "time to the first token, median / p99", "a further token, median / p99"]
+    header = [
+        "",
+        "requests/s",
+        "tokens/s",
+        "time to the first token, median / p99",
+        "a further token, median / p99",
+        "between events, median",
+    ]
     return to_table(header, rows)
 
 

@@ -37,7 +37,7 @@ import figure_written
 from figure_cells import RESULTS_DIR
 
 ROOT = Path(__file__).parents[1]
-_FIGURE = re.compile(r"(?<=<!-- figures: )([\w-]+)( -->\n\n)(.*?)(?=\n\n<!-- end -->)", re.DOTALL)
+_FIGURE = re.compile(r"(?<=<!-- figures: )([\w-]+)( -->\n\n)((?:(?!<!--).)*)(?=<!-- end -->)", re.DOTALL)
 _SENTENCES = re.compile(r"(?<=<!-- measured: )([\w@, ]+)(?= -->)")
 
 FIGURES: dict[str, Callable[[], str]] = {
@@ -108,7 +108,7 @@ def list_figures(text: str) -> list[str]:
 
 def write_figures(text: str) -> str:
     """A text with its figures as they are now; KeyError for a name that is none."""
-    return _FIGURE.sub(lambda match: f"{match[1]}{match[2]}{FIGURES[match[1]]()}", text)
+    return _FIGURE.sub(lambda match: f"{match[1]}{match[2]}{FIGURES[match[1]]()}\n\n", text)
 
 
 def accept_sentences(text: str) -> str:

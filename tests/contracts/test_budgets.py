@@ -14,12 +14,12 @@ LINES = {
     "agent": 2_720,
     "api": 1_180,
     "baselines": 2_150,
-    "cli": 630,
+    "cli": 640,
     "cluster": 1_270,
     "collect": 170,
-    "corpus": 3_840,
+    "corpus": 3_890,
     "embed": 90,
-    "engine": 3_940,
+    "engine": 3_960,
     "evaluate": 5_720,
     "examples": 630,
     "finetune": 4_080,
@@ -32,7 +32,7 @@ LINES = {
     "recipes": 1_320,
     "rollout": 3_150,
     "search": 2_800,
-    "serve": 4_510,
+    "serve": 4_570,
     "stage_runs": 810,
     "storage": 980,
     "tools": 2_640,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 439
 OPTIONS = 354
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_500
+TEST_LINES = 47_600
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -15,6 +15,8 @@ from drag_ray.corpus.readers.pdf_annotations import Box, Entry, overlap
 _LINE_END = re.compile(r"([^\s\0])[ \0]*(\r\n(?:[ \0]*\r\n)*)[ \0]*(?=[^\s\0])")
 """A character, the line's end after it, and what lies before the next character."""
 _OUTSIDE = "\0"
+_UNKNOWN = "\ufffd"
+"""A character of which its font says that it is NUL."""
 """stands for a character that does not lie on the paper; no text keeps it"""
 _BLANKS_OUTSIDE = re.compile("(?<=\0) +(?=\0)")
 _WORD_GAP = 0.15
@@ -54,8 +56,9 @@ def _read_visible(text_page: Any, paper: Box) -> str:
     if num_chars and pdfium.FPDFText_GetTextIndexFromCharIndex(text_page, num_chars - 1) == num_chars - 1:
         whole: str = text_page.get_text_range()
         if len(whole) == num_chars and _squeeze(whole) == _squeeze(text_page.get_text_bounded()):
-            return whole  # as on nearly all pages: twenty times as fast as what follows
-    chars = (chr(min(pdfium.FPDFText_GetUnicode(text_page, index), sys.maxunicode)) for index in range(num_chars))
+            return whole.replace("\0", _UNKNOWN)  # as on nearly all pages: twenty times as fast as what follows
+    codes = (pdfium.FPDFText_GetUnicode(text_page, index) for index in range(num_chars))
+    chars = (chr(min(code, sys.maxunicode)) if code else _UNKNOWN for code in codes)
     visible = (
         char if char.isspace() or overlap(_measure(text_page, index), paper) else _OUTSIDE for index, char in enumerate(chars)
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lxml.etree import XMLParser, fromstring, iterwalk
+from lxml.etree import XMLParser, XMLSyntaxError, fromstring, iterwalk
 
 from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
 from drag_ray.corpus.readers.word_numbers import WordNumbers
@@ -45,8 +45,8 @@ class WordPackage:
         texts = (item.file_size for item in self._archive.infolist() if item.filename.endswith((".xml", ".rels")))
         check_size(sum(texts), max_bytes)
         self._names = set(self._archive.namelist())
-        found = self._list_targets("")
-        self._main = found.get("officeDocument", "word/document.xml")
+        named = self._list_targets("").get("officeDocument")
+        self._main = named if named in self._names else "word/document.xml"
         self._targets = self._list_targets(self._main)
 
     def __enter__(self) -> "WordPackage":
@@ -66,22 +66,26 @@ class WordPackage:
         return self._parse(self._main)
 
     def read_part(self, kind: str) -> Any | None:
-        """The root of a part that the main part refers to, such as `numbering`; None where it has none that is there."""
-        name = self._targets.get(kind, "")
-        return self._parse(name) if name in self._names else None
+        """The root of a part that the main part refers to, such as `numbering`; None where it has none that can be read."""
+        return self._parse_whole(self._targets.get(kind, ""))
 
     def _list_targets(self, name: str) -> dict[str, str]:
         """The parts that a part (empty: the package) refers to, by the last word of the relationship's type."""
         folder, _, file = name.rpartition("/")
-        path = posixpath.join(folder, "_rels", f"{file}.rels")
-        if path not in self._names:
-            return {}
+        relations = self._parse_whole(posixpath.join(folder, "_rels", f"{file}.rels"))
         targets: dict[str, str] = {}
-        for item in self._parse(path):
+        for item in () if relations is None else relations:
             if item.get("TargetMode") != "External":
                 target = posixpath.normpath(posixpath.join("/", folder, item.get("Target", ""))).lstrip("/")
                 targets.setdefault(item.get("Type", "").rpartition("/")[2], target)
         return targets
+
+    def _parse_whole(self, name: str) -> Any | None:
+        """The root of a part; None where it is not there, or no XML."""
+        try:
+            return self._parse(name) if name in self._names else None
+        except XMLSyntaxError:
+            return None
 
     def _parse(self, name: str) -> Any:
         data = self._archive.read(name)
@@ -109,6 +113,8 @@ _NOTES = {
 _FORMULA = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _PICTURE = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr"
 _SHIFTS = {"superscript": raise_text, "subscript": lower_text}
+_SHIFTED_BY = 4
+"""half points, from which on text is raised or lowered and not set in place"""
 _PRIVATE = 0xF000
 """Where fonts of symbols have their characters, from here on by their number in the font."""
 _SYMBOL = dict(
@@ -141,24 +147,53 @@ def extract_word(path: Path, max_bytes: int) -> str:
     """
     with WordPackage(path, max_bytes) as package:
         notes = {reference: _read_notes(package.read_part(kind), tag) for reference, (kind, tag) in _NOTES.items()}
-        numbers = WordNumbers(package.read_part("numbering"), package.read_part("styles"))
-        return _Writer(notes, numbers).write(package.read_body())
+        styles = package.read_part("styles")
+        numbers = WordNumbers(package.read_part("numbering"), styles)
+        return _Writer(notes, numbers, _RunStyles(styles)).write(package.read_body())
 
 
 def _read_notes(root: Any | None, tag: str) -> dict[str, str]:
     """The texts of footnotes, or of endnotes, by their ids."""
     notes = () if root is None else root.iter(tag)
-    return {note.get(f"{_W}id", ""): " ".join(_Writer({}, WordNumbers(None, None)).write(note).split()) for note in notes}
+    return {
+        note.get(f"{_W}id", ""): " ".join(_Writer({}, WordNumbers(None, None), _RunStyles(None)).write(note).split())
+        for note in notes
+    }
+
+
+class _RunStyles:
+    """Properties of runs: their own, those of their style, and those of their paragraph's, with what these are based on.
+
+    Args:
+        root: of the styles; None where there are none.
+    """
+
+    def __init__(self, root: Any | None) -> None:
+        found = () if root is None else root.iter(f"{_W}style")
+        self._styles = {style.get(f"{_W}styleId", ""): style for style in found}
+
+    def find(self, run: Any, name: str) -> Any | None:
+        """The property of this name; None where nothing says it."""
+        paragraph = next(run.iterancestors(f"{_W}p"), None)
+        own, style = run.find(f"{_W}rPr/{_W}{name}"), run.find(f"{_W}rPr/{_W}rStyle")
+        of_paragraph = None if paragraph is None else paragraph.find(f"{_W}pPr/{_W}pStyle")
+        for place in () if own is not None else (style, of_paragraph):
+            seen = set[str]()
+            while place is not None and own is None and (id := place.get(f"{_W}val", "")) not in seen and id in self._styles:
+                seen.add(id)
+                own, place = self._styles[id].find(f"{_W}rPr/{_W}{name}"), self._styles[id].find(f"{_W}basedOn")
+        return own
 
 
 class _Writer:
     """Writes the text of a part of a document."""
 
-    def __init__(self, notes: Notes, numbers: WordNumbers) -> None:
+    def __init__(self, notes: Notes, numbers: WordNumbers, styles: _RunStyles) -> None:
         self._notes = notes
         self._numbers = numbers
+        self._styles = styles
         self._run: Any = None
-        """The properties of the run that is being written; None where it has none."""
+        """The run that is being written; None before the first."""
         self._parts: list[str] = []
         self._follows_break = False
         """Nothing has been written since the last page break."""
@@ -173,7 +208,7 @@ class _Writer:
             name = element.tag
             if event == "end":
                 self._end(name)
-            elif name in _SKIPPED or (name == f"{_W}r" and _is_hidden(element)):
+            elif name in _SKIPPED or (name == f"{_W}r" and self._is_hidden(element)):
                 walk.skip_subtree()
             elif name == _FORMULA:
                 self._add(write_formula(element))
@@ -188,7 +223,7 @@ class _Writer:
         if name == f"{_W}t":
             self._add(self._shift(_read_symbols(element.text or "", self._run)))
         elif name == f"{_W}r":
-            self._run = element.find(f"{_W}rPr")
+            self._run = element
         elif name == f"{_W}p":
             self._add(self._numbers.next(element))
         elif name == f"{_W}sym":
@@ -217,11 +252,21 @@ class _Writer:
             self._break()
             self._ends_page = False
 
+    def _is_hidden(self, run: Any) -> bool:
+        hidden = self._styles.find(run, "vanish")
+        return hidden is not None and hidden.get(f"{_W}val") not in _NOT_ON
+
     def _shift(self, text: str) -> str:
-        """Apply superscript and subscript."""
-        align = None if self._run is None else self._run.find(f"{_W}vertAlign")
-        shift = None if align is None else _SHIFTS.get(align.get(f"{_W}val", ""))
-        return shift(text) if shift else text
+        """Apply superscript and subscript, which may be no more than text that stands higher or lower."""
+        if self._run is None:
+            return text
+        align, position = (self._styles.find(self._run, name) for name in ("vertAlign", "position"))
+        if align is not None and (shift := _SHIFTS.get(align.get(f"{_W}val", ""))):
+            return shift(text)
+        places = 0 if position is None else _read_number(position.get(f"{_W}val", ""))
+        if abs(places) < _SHIFTED_BY:
+            return text
+        return raise_text(text) if places > 0 else lower_text(text)
 
     def _add(self, text: str) -> None:
         self._parts.append(text)
@@ -237,14 +282,14 @@ def _starts_page(section: Any) -> bool:
     return kind is None or kind.get(f"{_W}val") not in _ON_SAME_PAGE
 
 
-def _is_hidden(run: Any) -> bool:
-    hidden = run.find(f"{_W}rPr/{_W}vanish")
-    return hidden is not None and hidden.get(f"{_W}val") not in _NOT_ON
+def _read_number(text: str) -> int:
+    """A number of half points; 0 for what is none."""
+    return int(text) if text.lstrip("-").isdecimal() else 0
 
 
 def _read_symbols(text: str, run: Any | None) -> str:
     """Text of a run in a font of symbols, whose letters stand for others."""
-    fonts = None if run is None else run.find(f"{_W}rFonts")
+    fonts = None if run is None else run.find(f"{_W}rPr/{_W}rFonts")
     characters = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower())
     return (
         "".join(characters.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)

@@ -6,7 +6,13 @@ from typing import Any
 
 from transformers import AutoConfig
 
-from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_noted_name
+from drag_ray.engine.models.adapter import (
+    ADAPTER_CONFIG_NAME,
+    check_adapter_changes,
+    check_adapter_fits,
+    read_base_model,
+    read_noted_name,
+)
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.relevance import RerankerNote, read_note
 from drag_ray.errors import ConfigError, DataError, TrainError
@@ -37,11 +43,11 @@ class RerankerFiles:
 
 
 def find_files(config: RerankConfig) -> RerankerFiles:
-    """The files of a model, of which no weights are loaded.
+    """The files of a model. Its weights are not loaded, but those of an adapter are looked at.
 
     Raises:
         ConfigError: there is no such model, or it is of a kind that scores no pairs of texts, or an adapter is none that was
-            trained for that, or belongs to another base model.
+            trained for that, belongs to another base model, or changes nothing of it or breaks it.
     """
     folder = Path(config.model).expanduser()
     try:
@@ -57,6 +63,7 @@ def find_files(config: RerankConfig) -> RerankerFiles:
             )
         source = resolve_model(config.base or _read_local_name(folder, config.section))
         check_adapter_fits(read_base_model(source), folder)
+        check_adapter_changes(folder)
     except (DataError, TrainError) as error:
         raise ConfigError(f"{config.section}.model {config.model!r}: {error}") from None
     page_chars = note.page_chars if config.page_chars is None else config.page_chars

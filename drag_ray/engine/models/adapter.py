@@ -144,6 +144,16 @@ def check_adapter_writes(adapter_dir: Path) -> None:
             f"{adapter_dir}: a reranker, which says of pages whether they answer a question and writes no query. Give it as "
             "evaluate.rerank.model or serve.rerank.model, and here the adapter of another finetune.method."
         )
+    check_adapter_changes(adapter_dir)
+
+
+def check_adapter_changes(adapter_dir: Path) -> None:
+    """Refuse an adapter that is no plain LoRA in safetensors, of which a part would be left away, and one that changes nothing or
+    breaks what it changes.
+
+    Raises:
+        TrainError: the adapter is one of these, or the folder holds no adapter.
+    """
     _refuse_unserved_parts(adapter_dir)
     from drag_ray.engine.models.adapter_weights import check_weights  # PyTorch takes seconds to import
 

@@ -214,7 +214,7 @@ def _write_candidate(deployment: Deployment, reference: str, comparison: Compari
         f"({write_difference(difference, row)})"
         for row, difference in differences
     ]
-    best = ", the best without a language model or a reranker that was trained," if reference == deployment.best_untrained else ""
+    best = ", the best for which no language model or reranker was trained," if reference == deployment.best_untrained else ""
     return f"Against {reference}{best} {deployment.candidate} is {' and '.join(found)}."
 
 

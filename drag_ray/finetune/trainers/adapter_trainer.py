@@ -168,8 +168,9 @@ class AdapterTrainer(FiniteSteps):
         shutil.rmtree(Path(folder) / START_NAME, ignore_errors=True)
 
 
-class RowMeanTrainer(AdapterTrainer):
-    """An `AdapterTrainer` whose loss is a mean over the rows of a batch, and over all rows of a step, in all its processes.
+class RowMeans(FiniteSteps):
+    """Stands before a trainer whose loss is a mean over the rows of a batch: makes it one over all rows of a step, in all its
+    processes.
 
     transformers would take the mean of the batches' means, in which a row of a short batch, as an epoch ends with, counts more.
     """
@@ -187,6 +188,10 @@ class RowMeanTrainer(AdapterTrainer):
         num_rows_of_all = self.accelerator.num_processes * len(inputs[ROW_NAMES])
         self.current_gradient_accumulation_steps = num_items_in_batch / num_rows_of_all  # which divides the loss
         return super().training_step(model, inputs, num_items_in_batch)
+
+
+class RowMeanTrainer(RowMeans, AdapterTrainer):
+    """An `AdapterTrainer` of such a loss."""
 
 
 def compute_rate(step: int, *, num_warmup: int, num_steps: int) -> float:

@@ -11,10 +11,10 @@ from sentence_transformers.sentence_transformer.losses import DistillKLDivLoss, 
 from sentence_transformers.util import pairwise_cos_sim
 
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
-from drag_ray.finetune.trainers.adapter_trainer import FiniteSteps
+from drag_ray.finetune.trainers.adapter_trainer import RowMeans
 
 
-class EncoderSteps(FiniteSteps):
+class EncoderSteps(RowMeans):
     """Stands before a trainer of sentence-transformers, and counts the tokens that its model learns from."""
 
     weights_name = WEIGHTS_NAME

@@ -63,8 +63,9 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     is_past_fatal = (pl.col("step") >= pl.col("fatal_step")).fill_null(False)
     whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
     steps = (
-        _credit(part.turns.filter(did_run, pl.col("prompt_set") == 0))
-        .filter(~is_past_fatal)
+        # A rollout of searches that all failed is one of those that an answer is compared with.
+        _credit(part.turns.filter(did_run | pl.col("task").is_in(ANSWERING), pl.col("prompt_set") == 0))
+        .filter(did_run, ~is_past_fatal)
         .join(whole, on="trajectory_id", maintain_order="left")
         .with_columns(temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64))
     )
@@ -89,7 +90,7 @@ def _credit(turns: pl.DataFrame) -> pl.DataFrame:
       state that one rollout alone came to has nothing to be compared with, and no advantage. Nor has one from which on all
       searches and answers of the peers are worth the same: costs alone are nothing to learn from.
     """
-    task, in_group = pl.col("task"), ("question_id", "peers")
+    task, in_group = pl.col("task"), ("task", "question_id", "peers")
     window = pl.col("window").cast(pl.UInt64)
     worth = pl.when(pl.col("action") == ActionKind.ANSWER.value).then("reward").otherwise("utility")
     of_peers = pl.col("reward").sum().over("trajectory_id", "peers")

@@ -181,7 +181,7 @@ def write_mapped_page(path: Path, targets: dict[str, int], text: str) -> Path:
     )
 
 
-@pytest.mark.parametrize("target", [0xF630, 0x11, 0xFFFD, 0x85], ids=["private use", "control", "replacement", "C1"])
+@pytest.mark.parametrize("target", [0xF630, 0x11, 0xFFFD, 0x85, 0], ids=["private use", "control", "replacement", "C1", "NUL"])
 def test_a_layer_that_lost_its_figures_is_read_by_ocr(tmp_path: Path, recognised: list[str], target: int) -> None:
     text = LONG + "It was 4711 million in 2023 and 3980 million in 2022."
     path = write_mapped_page(tmp_path / "a.pdf", dict.fromkeys("0123456789", target), text)

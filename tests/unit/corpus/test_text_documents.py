@@ -211,6 +211,45 @@ def test_word_shows_formulas_symbols_raised_digits_and_descriptions_of_pictures(
     assert text.split("\n") == ["(a+b)/2=x²", "10⁶ H₂O", "μm", " [valve]"]
 
 
+def test_word_shifts_and_hides_by_styles_and_by_position_too(tmp_path: Path) -> None:
+    style = '<w:style w:styleId="{}">{}<w:rPr>{}</w:rPr></w:style>'
+    styles = (
+        style.format("power", "", '<w:vertAlign w:val="superscript"/>')
+        + style.format("unit", '<w:basedOn w:val="power"/>', "<w:b/>")
+        + style.format("secret", '<w:basedOn w:val="secret"/>', "<w:vanish/>")
+    )
+    run = "<w:r><w:rPr><w:{}/></w:rPr><w:t>{}</w:t></w:r>"
+    ten, six = run.format("b", 10), run.format('rStyle w:val="unit"', 6)
+    nine, one = run.format('position w:val="8"', 9), run.format('position w:val="2"', 1)
+    secret = '<w:pPr><w:pStyle w:val="secret"/></w:pPr>'
+    shown = run.format('vanish w:val="0"', "shown")
+    body = f"<w:p>{ten}{six}</w:p><w:p>{ten}{nine}{one}</w:p><w:p>{secret}{ten}{shown}</w:p>"
+    relation = '<Relationship Id="rId9" Type="x/styles" Target="styles.xml"/>'
+    spaces = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    data = add_part(build_word(body, more=relation), "word/styles.xml", f"<w:styles {spaces}>{styles}</w:styles>")
+    (text,), _ = read(tmp_path / "a.docx", data)
+    assert text.split("\n") == ["10⁶", "10⁹1", "shown"]
+
+
+def add_part(document: bytes, name: str, text: str) -> bytes:
+    """The document with another part, or with one in place of its own."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(document)) as source, zipfile.ZipFile(stream, "w") as target:
+        for own in source.namelist():
+            if own != name:
+                target.writestr(own, source.read(own))
+        target.writestr(name, text)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", ["_rels/.rels", "word/_rels/document.xml.rels", "word/numbering.xml", "word/footnotes.xml"])
+@pytest.mark.parametrize(
+    "text", ["", "<w:cut", '<Relationships><Relationship Type="x/officeDocument" Target="gone.xml"/></Relationships>']
+)
+def test_a_part_that_cannot_be_read_does_not_cost_the_document(tmp_path: Path, name: str, text: str) -> None:
+    assert read(tmp_path / "a.docx", add_part(build_word(build_paragraphs("lamp")), name, text)) == (["lamp"], [])
+
+
 @pytest.mark.parametrize(
     "relation",
     [

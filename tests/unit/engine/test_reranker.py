@@ -13,6 +13,7 @@ import torch
 from embedding_models import WORDS, write_cross_encoder, write_embedding_model
 from factories import build_page
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from small_index import write_index
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -247,6 +248,20 @@ def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_
     )
     with pytest.raises(ConfigError, match="this adapter was trained on 'embedded'"):
         load_reranker(RerankConfig(model=str(folder)))
+
+
+@pytest.mark.seconds
+def test_an_adapter_that_changes_nothing_or_is_a_pickle_is_refused(tmp_path: Path) -> None:
+    folder = write_ranking_adapter(tmp_path / "adapter")
+    weights_path = folder / "adapter_model.safetensors"
+    weights = load_file(weights_path)
+    save_file({name: torch.zeros_like(tensor) for name, tensor in weights.items()}, weights_path)
+    with pytest.raises(ConfigError, match="so the adapter has learned nothing"):
+        find_files(RerankConfig(model=str(folder)))
+    weights_path.unlink()
+    torch.save(weights, folder / "adapter_model.bin")
+    with pytest.raises(ConfigError, match="they are pickles"):
+        find_files(RerankConfig(model=str(folder)))
 
 
 @pytest.mark.seconds

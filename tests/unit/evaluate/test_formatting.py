@@ -169,7 +169,7 @@ def test_what_to_deploy_is_said_first_with_its_cost_and_how_sure_it_is():
     )
     assert question.startswith("Against question rerank is surely above by Hit@1 % (+95.0 [")
     assert untrained.startswith(
-        "Against hybrid, the best without a language model or a reranker that was trained, rerank is surely above by Hit@1 % (+70"
+        "Against hybrid, the best for which no language model or reranker was trained, rerank is surely above by Hit@1 % (+70"
     )
     assert subject.startswith("Cannot tell whether tuned finds more than base")
 

@@ -142,6 +142,26 @@ def test_it_learns_and_what_is_published_is_what_was_trained(method: str, tmp_pa
 
 
 @pytest.mark.seconds
+def test_each_question_of_a_step_counts_alike_however_it_is_cut_into_batches(tmp_path: Path) -> None:
+    losses, rows = [], []
+    for place, thing in enumerate(THINGS):  # the more pages, the higher the loss before training
+        rows += judge(
+            f"query: {thing}", f"page: {thing}", others=tuple(f"page: {other} x" for other in THINGS[:place] or ("oil",))
+        )
+    for size, accumulation in ((10, 1), (4, 3), (3, 4)):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        cut = {"batch_size": size, "gradient_accumulation": accumulation, "epochs": 1, "checkpoint_steps": 1}
+        job = write_job(folder, "cross_encoder", rows, **cut)
+        config_path = folder / "start" / "config.json"
+        without = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+        config_path.write_text(json.dumps({**json.loads(config_path.read_text()), **without}))
+        [loss] = [point["loss"] for point in train(job, folder / "kept")["curve"] if "loss" in point]
+        losses.append(loss)
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-3)
+
+
+@pytest.mark.seconds
 @by_method
 def test_a_training_that_goes_on_ends_as_one_that_was_never_stopped(method: str, tmp_path: Path) -> None:
     job = write_job(tmp_path, method)

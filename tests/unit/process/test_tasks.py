@@ -188,6 +188,13 @@ def test_searching_first_is_encouraged_where_it_brings_a_better_answer_however_m
     assert advantages == [[pytest.approx(below)]] * 4 + [[pytest.approx(-below)] * 2] * 4
 
 
+def test_a_rollout_of_failed_searches_alone_counts_in_the_mean(process) -> None:
+    right = build_answered(build_answer())
+    failed = build_answered(*[build_search(error="too dear") for _ in range(2)], sample_index=1)
+    wrong = build_answered(build_answer("fuel"), sample_index=2)
+    assert list_advantages(process(right, failed, wrong)) == [[pytest.approx(2 / 3)], [pytest.approx(-1 / 3)]]
+
+
 def test_a_rollout_that_breaks_down_is_cut_before_its_errors_and_counts_in_the_mean(process) -> None:
     errors = [build_call(tool_error="no such page") for _ in range(3)]
     right = build_answered(build_search("rotor"), *errors, build_answer())
