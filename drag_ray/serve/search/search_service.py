@@ -267,7 +267,7 @@ def _count_tokens(counts: Counter[str], turn: Turn) -> None:
 
 
 async def _search_alone(index: PageIndex, question: str, depth: int) -> Hits:
-    """What a question finds by itself.
+    """The hits of a question by itself.
 
     Raises:
         RefusalError: the index cannot be read, which the endpoint's log says.
@@ -279,7 +279,7 @@ async def _search_alone(index: PageIndex, question: str, depth: int) -> Hits:
 
 
 def _read_query(trajectory: Trajectory) -> str | None:
-    """What a model wrote in its first turn; None where that holds no search."""
+    """The query of the first turn; None where that holds no search."""
     turn = trajectory.turns[0]
     return turn.query if turn.action is ActionKind.SEARCH else None
 
