@@ -96,7 +96,7 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
-            version=2,
+            version=3,
             runtime_only_options=(
                 *_EMBEDDING_RUNTIME,
                 *("image_embedding.device", "image_embedding.batch_size"),
@@ -158,7 +158,7 @@ STAGES: dict[str, Stage] = {
             name="format",
             summary="Write training rows from the scored searches.",
             sections=FormatSections,
-            version=2,
+            version=3,
             reads=("process",),
             optional_inputs=("index", "questions", "embed"),  # trajectories from elsewhere come without an index
             checked_on_open=(IMAGES_DIR_NAME,),
