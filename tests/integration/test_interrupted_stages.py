@@ -23,7 +23,7 @@ from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
-ENDS_WITHIN_S = 12
+ENDS_WITHIN_S = 20
 """what a stage may take on a machine that has other work; without a signal of ours it would go on for minutes"""
 NUM_ANSWERED = 3
 SAID = "stopped. What is finished is kept; the same command goes on from here."

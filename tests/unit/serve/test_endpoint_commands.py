@@ -41,6 +41,8 @@ def test_a_search_lists_the_query_and_the_pages(serve: Serve, capsys: pytest.Cap
         assert "speed limit is 340 rpm" in lines[2]
         assert main(["search", QUESTION, "--url", url, "--model", "base", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["query"] == "rotor speed"
+        assert main(["search", QUESTION, "--url", url, "--model", "question"]) == 0
+        assert capsys.readouterr().out.startswith("the question finds:\n")
         assert main(["search", QUESTION, "--url", url, "--retrieval", "bm25", "--no-rerank"]) == 0
         capsys.readouterr()
         assert main(["search", QUESTION, "--url", url, "--retrieval", "hybrid"]) == 1
