@@ -41,7 +41,7 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 439
+FILES = 440
 OPTIONS = 354
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 47_600

@@ -15,9 +15,9 @@ from drag_ray.corpus.readers.pdf_annotations import Box, Entry, overlap
 _LINE_END = re.compile(r"([^\s\0])[ \0]*(\r\n(?:[ \0]*\r\n)*)[ \0]*(?=[^\s\0])")
 """A character, the line's end after it, and what lies before the next character."""
 _OUTSIDE = "\0"
-_UNKNOWN = "\ufffd"
-"""A character of which its font says that it is NUL."""
 """stands for a character that does not lie on the paper; no text keeps it"""
+_UNKNOWN = "\ufffd"
+"""for one of which its font says that it is NUL"""
 _BLANKS_OUTSIDE = re.compile("(?<=\0) +(?=\0)")
 _WORD_GAP = 0.15
 """between two words at least, in heights of a line; a blank takes 0.2 and more, letters of a word lie side by side"""

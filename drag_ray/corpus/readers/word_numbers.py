@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from drag_ray.corpus.readers.word_styles import WordStyles, read_value
+
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _PLACE = re.compile(r"%([1-9])")
 _ROMAN = (
@@ -12,8 +14,6 @@ _ROMAN = (
     *((50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
 )
 _MOST_ROMAN, _MOST_LETTERS = 4999, 26 * 26
-_MOST_BASES = 20
-"""Styles that a style may be based on, one after the other."""
 
 
 def write_number(number: int, form: str) -> str:
@@ -35,16 +35,16 @@ class WordNumbers:
 
     Args:
         numbering: the root of its part `numbering`; None where it has no lists.
-        styles: the root of its part `styles`, by which headings are numbered.
+        styles: those of the document, by which headings are numbered.
     """
 
-    def __init__(self, numbering: Any | None, styles: Any | None) -> None:
+    def __init__(self, numbering: Any | None, styles: WordStyles) -> None:
         self._lists: dict[str, str] = {}
         self._levels: dict[str, dict[int, Any]] = {}
         self._starts: dict[tuple[str, int], int] = {}
         self._counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._begun: set[str] = set()
-        self._styles = {style.get(f"{_W}styleId", ""): style for style in (() if styles is None else styles.iter(f"{_W}style"))}
+        self._styles = styles
         for item in () if numbering is None else numbering:
             if item.tag == f"{_W}abstractNum":
                 levels = {_read_int(level.get(f"{_W}ilvl")): level for level in item.iter(f"{_W}lvl")}
@@ -54,9 +54,9 @@ class WordNumbers:
 
     def _read_list(self, item: Any) -> None:
         list_id = item.get(f"{_W}numId", "")
-        self._lists[list_id] = _read_value(item, "abstractNumId")
+        self._lists[list_id] = read_value(item, "abstractNumId")
         for override in item.iter(f"{_W}lvlOverride"):
-            start = _read_value(override, "startOverride")
+            start = read_value(override, "startOverride")
             if start:
                 self._starts[list_id, _read_int(override.get(f"{_W}ilvl"))] = _read_int(start)
 
@@ -76,27 +76,27 @@ class WordNumbers:
         for deeper in [other for other in counts if other > level]:
             del counts[deeper]
         counts[level] = counts.get(level, self._read_start(levels[level]) - 1) + 1
-        if _read_value(levels[level], "numFmt") in ("bullet", "none"):
+        if read_value(levels[level], "numFmt") in ("bullet", "none"):
             return ""
         text = _PLACE.sub(
-            lambda match: self._write_place(levels, counts, int(match[1]) - 1), _read_value(levels[level], "lvlText")
+            lambda match: self._write_place(levels, counts, int(match[1]) - 1), read_value(levels[level], "lvlText")
         )
         return f"{text} " if text.strip() else ""
 
     def _write_place(self, levels: dict[int, Any], counts: dict[int, int], level: int) -> str:
         if level not in levels:
             return ""
-        return write_number(counts.get(level, self._read_start(levels[level])), _read_value(levels[level], "numFmt"))
+        return write_number(counts.get(level, self._read_start(levels[level])), read_value(levels[level], "numFmt"))
 
     def _read_start(self, level: Any) -> int:
-        return _read_int(_read_value(level, "start") or "1")
+        return _read_int(read_value(level, "start") or "1")
 
     def _find_list(self, paragraph: Any) -> tuple[str, int]:
         """The list of a paragraph and its level there, by its own properties or those of its style."""
         for properties in self._list_properties(paragraph):
             of_list = properties.find(f"{_W}numPr")
             if of_list is not None:
-                return _read_value(of_list, "numId"), _read_int(_read_value(of_list, "ilvl"))
+                return read_value(of_list, "numId"), _read_int(read_value(of_list, "ilvl"))
         return "", 0
 
     def _list_properties(self, paragraph: Any) -> Iterator[Any]:
@@ -105,20 +105,10 @@ class WordNumbers:
         if properties is None:
             return
         yield properties
-        name = _read_value(properties, "pStyle")
-        for _ in range(_MOST_BASES):
-            style = self._styles.get(name)
-            if style is None:
-                return
+        for style in self._styles.list_bases(read_value(properties, "pStyle")):
             of_style = style.find(f"{_W}pPr")
             if of_style is not None:
                 yield of_style
-            name = _read_value(style, "basedOn")
-
-
-def _read_value(element: Any, name: str) -> str:
-    child = element.find(f"{_W}{name}")
-    return "" if child is None else child.get(f"{_W}val", "")
 
 
 def _read_int(text: str | None) -> int:

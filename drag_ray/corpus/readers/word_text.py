@@ -13,6 +13,7 @@ from lxml.etree import XMLParser, XMLSyntaxError, fromstring, iterwalk
 
 from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
 from drag_ray.corpus.readers.word_numbers import WordNumbers
+from drag_ray.corpus.readers.word_styles import WordStyles
 from drag_ray.corpus.text import PAGE_BREAK
 from drag_ray.errors import DataError
 
@@ -146,49 +147,24 @@ def extract_word(path: Path, max_bytes: int) -> str:
         DataError: it is no `.docx`, or what it holds is larger than `max_bytes`. Whatever a damaged one raises passes through.
     """
     with WordPackage(path, max_bytes) as package:
-        notes = {reference: _read_notes(package.read_part(kind), tag) for reference, (kind, tag) in _NOTES.items()}
-        styles = package.read_part("styles")
+        styles = WordStyles(package.read_part("styles"))
+        notes = {reference: _read_notes(package.read_part(kind), tag, styles) for reference, (kind, tag) in _NOTES.items()}
         numbers = WordNumbers(package.read_part("numbering"), styles)
-        return _Writer(notes, numbers, _RunStyles(styles)).write(package.read_body())
+        return _Writer(notes, numbers, styles).write(package.read_body())
 
 
-def _read_notes(root: Any | None, tag: str) -> dict[str, str]:
+def _read_notes(root: Any | None, tag: str, styles: WordStyles) -> dict[str, str]:
     """The texts of footnotes, or of endnotes, by their ids."""
     notes = () if root is None else root.iter(tag)
     return {
-        note.get(f"{_W}id", ""): " ".join(_Writer({}, WordNumbers(None, None), _RunStyles(None)).write(note).split())
-        for note in notes
+        note.get(f"{_W}id", ""): " ".join(_Writer({}, WordNumbers(None, styles), styles).write(note).split()) for note in notes
     }
-
-
-class _RunStyles:
-    """Properties of runs: their own, those of their style, and those of their paragraph's, with what these are based on.
-
-    Args:
-        root: of the styles; None where there are none.
-    """
-
-    def __init__(self, root: Any | None) -> None:
-        found = () if root is None else root.iter(f"{_W}style")
-        self._styles = {style.get(f"{_W}styleId", ""): style for style in found}
-
-    def find(self, run: Any, name: str) -> Any | None:
-        """The property of this name; None where nothing says it."""
-        paragraph = next(run.iterancestors(f"{_W}p"), None)
-        own, style = run.find(f"{_W}rPr/{_W}{name}"), run.find(f"{_W}rPr/{_W}rStyle")
-        of_paragraph = None if paragraph is None else paragraph.find(f"{_W}pPr/{_W}pStyle")
-        for place in () if own is not None else (style, of_paragraph):
-            seen = set[str]()
-            while place is not None and own is None and (id := place.get(f"{_W}val", "")) not in seen and id in self._styles:
-                seen.add(id)
-                own, place = self._styles[id].find(f"{_W}rPr/{_W}{name}"), self._styles[id].find(f"{_W}basedOn")
-        return own
 
 
 class _Writer:
     """Writes the text of a part of a document."""
 
-    def __init__(self, notes: Notes, numbers: WordNumbers, styles: _RunStyles) -> None:
+    def __init__(self, notes: Notes, numbers: WordNumbers, styles: WordStyles) -> None:
         self._notes = notes
         self._numbers = numbers
         self._styles = styles
@@ -253,14 +229,14 @@ class _Writer:
             self._ends_page = False
 
     def _is_hidden(self, run: Any) -> bool:
-        hidden = self._styles.find(run, "vanish")
+        hidden = self._styles.find_of_run(run, "vanish")
         return hidden is not None and hidden.get(f"{_W}val") not in _NOT_ON
 
     def _shift(self, text: str) -> str:
         """Apply superscript and subscript, which may be no more than text that stands higher or lower."""
         if self._run is None:
             return text
-        align, position = (self._styles.find(self._run, name) for name in ("vertAlign", "position"))
+        align, position = (self._styles.find_of_run(self._run, name) for name in ("vertAlign", "position"))
         if align is not None and (shift := _SHIFTS.get(align.get(f"{_W}val", ""))):
             return shift(text)
         places = 0 if position is None else _read_number(position.get(f"{_W}val", ""))

@@ -224,11 +224,13 @@ def test_word_shifts_and_hides_by_styles_and_by_position_too(tmp_path: Path) -> 
     secret = '<w:pPr><w:pStyle w:val="secret"/></w:pPr>'
     shown = run.format('vanish w:val="0"', "shown")
     body = f"<w:p>{ten}{six}</w:p><w:p>{ten}{nine}{one}</w:p><w:p>{secret}{ten}{shown}</w:p>"
+    body += '<w:p><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
+    note = f'<w:footnote w:id="2"><w:p>{ten}{six}</w:p></w:footnote>'
     relation = '<Relationship Id="rId9" Type="x/styles" Target="styles.xml"/>'
     spaces = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-    data = add_part(build_word(body, more=relation), "word/styles.xml", f"<w:styles {spaces}>{styles}</w:styles>")
+    data = add_part(build_word(body, footnotes=note, more=relation), "word/styles.xml", f"<w:styles {spaces}>{styles}</w:styles>")
     (text,), _ = read(tmp_path / "a.docx", data)
-    assert text.split("\n") == ["10⁶", "10⁹1", "shown"]
+    assert text.split("\n") == ["10⁶", "10⁹1", "shown", " [10⁶]"]
 
 
 def add_part(document: bytes, name: str, text: str) -> bytes:
