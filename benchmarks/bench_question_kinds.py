@@ -9,7 +9,6 @@ are none of the test of `bench_rankers.py`, so that what is chosen by them can s
 """
 
 import argparse
-from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -68,24 +67,25 @@ def teach(
     return measure(rank(asked, reorder(asked, found, [{}] * len(found), DEPTH, 0.0, scorer)))
 
 
-def run_set(options: Namespace, name: str) -> dict[str, Any]:
+def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """The table of a set."""
     collection = open_collection(options, name, options.out)
     own, test, near = split(collection)
     asked = draw_questions(own, NUM_ASKED, 0)
-    pick = partial(find_overlaps, evaluation=[*asked, *test], split_by="document", near_duplicates=near)
-    kept, written = (read_written(Namespace(**vars(options), also=also), collection, [])[0] for also in ((), REASONS))
-    overlaps = pick(written)
+    leave_out = partial(find_overlaps, evaluation=[*asked, *test], split_by="document", near_duplicates=near)
+    kept, written = (read_written(options.written / name, also=also) for also in ((), REASONS))
+    overlaps = leave_out(written)
     written, kept = ([one for one in of if one.id not in overlaps] for of in (written, kept))
     groups = group(written, kept, collection)
-    others = pick(own)
+    others = leave_out(own)
     groups["the set's own"] = [question for question in own if question.id not in others and question not in asked]
+    if empty := [key for key, of in groups.items() if not of]:
+        raise SystemExit(f"{name}: no questions over documents that are not asked about: {', '.join(empty)}")
     number = min(NUM_LEARNED, *map(len, groups.values()))
     found = search_words(asked, collection.searcher)
     values = {
         key: np.stack([teach(draw_questions(of, number, seed), asked, found, collection, seed) for seed in options.seeds])
         for key, of in groups.items()
-        if of
     }
     question = measure(rank(asked, found))[None]
     rows = compare_values({"question": question, **values}, [one.evidence[0].file for one in asked], [ALL])
@@ -102,7 +102,6 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
     parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2])
     options = parser.parse_args()
-    options.kinds, options.every_document = [], True
     tables = {name: run_set(options, name) for name in options.sets}
     differences = [
         of for table in tables.values() for row in table["rankings"].values() for of in row.get(f"above_{ALL}", {}).values()

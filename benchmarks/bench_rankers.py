@@ -79,6 +79,7 @@ from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
 from drag_ray.search.ranker import Ranking
 from drag_ray.search.rerank import PageRanker, ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage.appended_lines import read_lines
 from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Evidence, Hits, Question
 
@@ -405,7 +406,7 @@ class SetBench:
         self._options, self._collection, self._run = options, collection, run
         self.questions, self._all_test, self._near = split(collection)
         if options.written:
-            self.questions, self._near = read_written(options, collection, self._all_test)
+            self._take_written(read_written(options.written / collection.name, options.kinds, options.also))
         self._test = draw_questions(self._all_test, options.test, 0)
         self._dense, self._pages_s = collection.embed(
             options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu, keep=True
@@ -413,6 +414,14 @@ class SetBench:
         self._found = search_vectors(self._test, search_words(self._test, collection.searcher), self._dense)
         self._passages = Passages(collection, run)
         print(f"{collection.name}: {len(self.questions)} questions to train on, {len(self._test)} to ask", flush=True)
+
+    def _take_written(self, written: Sequence[Question]) -> None:
+        """Train on these; without `--every-document` on none that overlaps with a test question."""
+        pages = schemas.read_table(self._collection.folder / "pages.parquet", schemas.PAGES)
+        places = {page for question in (*written, *self._all_test) for page in question.evidence}
+        self._near = find_near_duplicates(pages, places)
+        left_out = () if self._options.every_document else find_overlaps(written, self._all_test, "document", self._near)
+        self.questions = [question for question in written if question.id not in left_out]
 
     def measure(self, size: str, seed: int, output: str) -> dict[str, Any]:
         """Train the three encoders on so many questions, and rank the evidence of the test questions by all."""
@@ -542,21 +551,13 @@ class SetBench:
         return ranks
 
 
-def read_written(
-    options: argparse.Namespace, collection: Collection, test: Sequence[Question]
-) -> tuple[list[Question], NearDuplicates]:
-    """The questions that a model has written over a set, and what their pages and those of the test nearly duplicate; without
-    `--every-document` none that overlaps with a test question."""
-    folder = options.written / collection.name
+def read_written(folder: Path, kinds: Sequence[str] = (), also: Sequence[str] = ()) -> list[Question]:
+    """The questions that a stage `questions` has left in a folder, and those that its filters have left out for some reasons; of
+    some kinds alone where these are named."""
     written, _ = read_questions(folder / ROWS_NAME)
-    rejected = [DRAFT.validate_json(line) for line in (folder / REJECTED_NAME).read_bytes().splitlines()]
-    written += [draft.to_question() for draft in rejected if draft.reason in options.also]
-    kinds = {f"written_{kind}" for kind in options.kinds}
-    chosen = [question for question in written if not kinds or question.category in kinds]
-    pages = schemas.read_table(collection.folder / "pages.parquet", schemas.PAGES)
-    near = find_near_duplicates(pages, {page for question in (*chosen, *test) for page in question.evidence})
-    overlaps = () if options.every_document else find_overlaps(chosen, test, "document", near)
-    return [question for question in chosen if question.id not in overlaps], near
+    written += [draft.to_question() for draft in read_lines(folder / REJECTED_NAME, DRAFT) if draft.reason in also]
+    categories = {f"written_{kind}" for kind in kinds}
+    return [question for question in written if not categories or question.category in categories]
 
 
 def describe(questions: Sequence[Question], searcher: Searcher) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from figure_cells import read_results, short, tested_difference, to_table
+from figure_cells import read_results, spread, tested_difference, to_table
 
 _MEASURES = {"hit1": "Hit@1", "hit3": "Hit@3", "hit10": "Hit@10", "mrr": "MRR"}
 _POLICIES = {
@@ -48,5 +48,4 @@ def write_table() -> str:
 
 
 def _write_cell(row: Any, measures: Iterable[str] = tuple(_MEASURES)) -> str:
-    values = (row[measure] for measure in measures)
-    return " ".join(short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]" for mean, low, high in values)
+    return " ".join(spread(row[measure]) for measure in measures)
