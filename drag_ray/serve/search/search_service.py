@@ -90,29 +90,27 @@ class SearchService:
                 search failed.
         """
         alone = request.model == QUESTION_ALONE
-        name = self._models.base_name if alone else request.model
-        with self._begin_images() as images, self._record("search") as counts, self._use_model(request, name) as (model, agent):
+        used = self._models.base_name if alone else request.model
+        with self._begin_images() as images, self._record("search") as counts, self._use_model(request, used) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
             rerank_depth = self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
-            query: str | None = None
             if alone:
-                hits: Sequence[Hit] = await _search_alone(index, request.question, depth)
+                name, query, hits = QUESTION_ALONE, None, await _search_alone(index, request.question, depth)
             else:
                 rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
                 task = _build_task(request, model)
                 trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
-                query, hits = _read_query(trajectory), _list_hits(trajectory)
+                name, query, hits = model.name, _read_query(trajectory), _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
                 hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
             describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth or order_depth))
-            asked = QUESTION_ALONE if alone else model.name
-            answer = await asyncio.to_thread(describer.describe_search, asked, query, hits[:top_k])
+            answer = await asyncio.to_thread(describer.describe_search, name, query, hits[:top_k])
             counts["request_pages"] += len(answer.pages)
         return answer
 
