@@ -17,7 +17,7 @@ LINES = {
     "cli": 640,
     "cluster": 1_270,
     "collect": 170,
-    "corpus": 3_890,
+    "corpus": 3_900,
     "embed": 90,
     "engine": 3_960,
     "evaluate": 5_720,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 440
 OPTIONS = 354
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_600
+TEST_LINES = 47_610
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -9,7 +9,7 @@ _MOST_BASES = 20
 
 
 class WordStyles:
-    """What paragraphs and runs take from styles.
+    """Properties that paragraphs and runs take from styles.
 
     Args:
         root: of the part `styles`; None where there are none.
