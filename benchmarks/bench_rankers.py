@@ -1,14 +1,15 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
-    [--methods ce] [--teacher FOLDER]
+    [--methods ce] [--teacher FOLDER] [--reader FOLDER --methods reader,ce,ce_distilled,embed,embed_distilled]
     [--written FOLDER [--every-document] [--kinds fact,user] [--also unanswerable,known]]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
 python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
 
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
-is not made again. With `--teacher` all encoders learn the scores of that model too. With `--written` they learn from the
+is not made again. With `--teacher` all encoders learn the scores of that model too; with `--reader` a causal model is trained to
+read pages (finetune method `rerank`), and those called `_distilled` learn its scores. With `--written` they learn from the
 questions of FOLDER/SET, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over those
 of the test questions too, of some kinds alone, or also those that its filters have left out for some reasons. The second asks
 the test questions of each set with what the least seed has trained on every other. The third writes `results/rankers.json`, or
@@ -19,9 +20,9 @@ learned from the same questions, puts the 20 best in order), `tuned_dense` and `
 hybrid mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of
 hybrid, or of `union`: the 20 best by words and the 20 best by vectors). `_blend` weighs its scores and those of the search,
 with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike; `_stacked`
-adds both with the factors that the validation questions teach, as an evaluation does. `--methods` names which of `ce`,
-`ce_hybrid` and `embed` are trained; with `ce` alone no features of hybrid are learned. One process takes one GPU; for several,
-start one for each with CUDA_VISIBLE_DEVICES.
+adds both with the factors that the validation questions teach, as an evaluation does. `reader` reads what `ce` does. `--methods`
+names what is trained; with what reads BM25's pages alone no features of hybrid are learned. One process takes one GPU; for
+several, start one for each with CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
@@ -56,15 +57,16 @@ from drag_ray.corpus.questions import draw_questions, read_questions
 from drag_ray.corpus.split import find_overlaps, split_questions
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.reranker import Reranker, load_reranker
+from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.embedded import MINILM
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
 from drag_ray.engine.models.model_folder import resolve_model, resolve_name
 from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval
 from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values, holm
-from drag_ray.finetune import encoder_trainer
+from drag_ray.finetune import encoder_trainer, trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.outcome import ENCODER_DIR_NAME
-from drag_ray.finetune.publication import Description, publish_encoder
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
+from drag_ray.finetune.publication import Description, publish_adapter, publish_encoder
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.relevance import build_rows
@@ -92,8 +94,25 @@ MOST_EVIDENCE = 10
 """Right pages of a question to train on: a cross-encoder reads all at once, and some of medquad have hundreds."""
 EMBED_OPTIONS = {"batch_size": 32, "learning_rate": 5e-5}
 """More questions in a batch than a cross-encoder has are more pages to tell apart."""
-PLAN = {"ce": ("cross_encoder", "bm25"), "ce_hybrid": ("cross_encoder", "hybrid"), "embed": ("embed", "hybrid")}
+READER_OPTIONS = {"batch_size": 4, "learning_rate": 2e-4, "merge": False, "lora_dropout": 0.0}
+"""As the recipe trains it; a batch is of questions with all their pages."""
+PLAN = {
+    "reader": ("rerank", "bm25"),
+    "ce": ("cross_encoder", "bm25"),
+    "ce_distilled": ("cross_encoder", "bm25"),
+    "ce_hybrid": ("cross_encoder", "hybrid"),
+    "embed": ("embed", "hybrid"),
+    "embed_distilled": ("embed", "hybrid"),
+}
 """Method of the stage finetune, and the search that its rows are mined by."""
+WITHOUT_READER = ["ce", "ce_hybrid", "embed"]
+PAIRS = {
+    "reader_stacked@20": "ce_stacked@20",
+    "ce_distilled@20": "ce@20",
+    "ce_distilled_stacked@20": "ce_stacked@20",
+    "tuned_dense_distilled": "tuned_dense",
+}
+"""Rankings, and those that each is compared with beside what all are."""
 UNTRAINED = ("question", "dense", "hybrid")
 MEASURES = ("hit1", "hit3", "hit10", "mrr")
 CONFIDENCE, NUM_RESAMPLES = 0.95, 300_000
@@ -302,30 +321,37 @@ def build_training_rows(
     return pl.concat(run(build_rows, (ScoredPart(pl.DataFrame(), part, folder) for part in parts), repeat(config)))
 
 
-def add_scores(rows: pl.DataFrame, options: argparse.Namespace) -> pl.DataFrame:
-    """The rows with the scores of the teacher, as the format stage has them scored."""
-    where = {"device": "gpu", "batch_size": 64, "dtype": "bfloat16"} if options.on_gpu else {"device": "cpu"}
-    teacher = load_reranker(RerankConfig.model_validate({"model": options.teacher, "page_chars": PAGE_CHARS, **where}))
+def add_scores(rows: pl.DataFrame, teacher: Reranker) -> pl.DataFrame:
+    """The rows with the scores of a teacher, as the format stage has them scored."""
     asked = rows.select("question", "passage").iter_rows()
     scores = teacher.read([teacher.writer.write(question, [passage]) for question, passage in asked])
     return rows.with_columns(score=pl.Series([score for [score] in scores], dtype=pl.Float64))
 
 
+def measure_agreement(rows: pl.DataFrame, validation: set[str]) -> float | None:
+    """The share of validation questions of which a teacher scores evidence best, of those with other pages too."""
+    score, is_evidence = pl.col("score"), pl.col("is_evidence")
+    labelled = rows.filter(pl.col("question_id").is_in(list(validation)), is_evidence.n_unique().over("question_id") == 2)
+    agrees = labelled.group_by("question_id").agg(score.filter(is_evidence).max() > score.filter(~is_evidence).max())
+    return round(float(agrees["score"].sum()) / len(agrees), 4) if len(agrees) else None
+
+
 def train(
     method: str, rows: pl.DataFrame, validation: set[str], folder: Path, options: argparse.Namespace, seed: int
 ) -> dict[str, Any]:
-    """Train an encoder into `folder`/encoder, as the stage finetune publishes it; returns what it took."""
+    """Train into `folder`/encoder, a reader into `folder`/adapter, as the stage finetune publishes it; returns what it took."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = {side: folder / f"{side}.jsonl" for side in (TRAIN, VALIDATION)}
     held_out = pl.col("question_id").is_in(list(validation))
     rows.filter(~held_out).write_ndjson(paths[TRAIN])
     rows.filter(held_out).write_ndjson(paths[VALIDATION])
-    start = options.embedder if method == "embed" else options.start
+    start = {"embed": options.embedder, "rerank": options.reader}.get(method, options.start)
     given = {"method": method, "epochs": options.epochs, "batch_size": 8, "learning_rate": 1e-4, "seed": seed}
     own = {"model": start, "max_tokens": TOKENS, **({"negatives": NEGATIVES} if method == "embed" else {})}
-    extra = EMBED_OPTIONS if method == "embed" else {}
-    config = FinetuneConfig.model_validate({**given, **extra, "checkpoint_steps": 1_000_000, method: own})
+    extra = {"embed": EMBED_OPTIONS, "rerank": READER_OPTIONS}.get(method, {})
+    section = {} if method == "rerank" else {method: own}
+    config = FinetuneConfig.model_validate({**given, **extra, "checkpoint_steps": 1_000_000, **section})
     job = TrainJob(
         config,
         resolve_model(start),
@@ -337,26 +363,42 @@ def train(
         num_threads=torch.get_num_threads(),
     )
     checkpoint = folder / "checkpoint"
-    outcome = encoder_trainer.train(
+    trainers = trainer if method == "rerank" else encoder_trainer
+    outcome = trainers.train(
         job, tokenize_training_rows(job), lambda _, saved: shutil.copytree(saved, checkpoint), None, StageRecorder()
     )
-    described = Description(config, outcome["counts"], {}, None, {"relevance_chars": PAGE_CHARS}, outcome["probe"])
-    publish_encoder(checkpoint, start, described, folder)
+    torch.cuda.empty_cache()
+    described = Description(config, outcome["counts"], {}, None, {"relevance_chars": PAGE_CHARS}, outcome.get("probe"))
+    if method == "rerank":
+        publish_adapter(checkpoint, start, described, None, folder)
+    else:
+        publish_encoder(checkpoint, start, described, folder)
     shutil.rmtree(checkpoint)
+    weights = folder / (
+        f"{ADAPTER_DIR_NAME}/{ADAPTER_WEIGHTS_NAME}" if method == "rerank" else f"{ENCODER_DIR_NAME}/{WEIGHTS_NAME}"
+    )
     losses = [point["eval_loss"] for point in outcome["curve"] if "eval_loss" in point]
     return {
         **outcome["counts"],
         "train_s": outcome["curve"][-1]["seconds"],
         "tokens": outcome["curve"][-1].get("tokens"),
         "eval_losses": [round(loss, 4) for loss in losses],
-        "megabytes": round((folder / ENCODER_DIR_NAME / WEIGHTS_NAME).stat().st_size / 1e6, 1),
+        "megabytes": round(weights.stat().st_size / 1e6, 1),
     }
 
 
 def open_reranker(folder: Path, on_gpu: bool) -> Reranker:
-    """A trained cross-encoder, as a search has it."""
+    """A trained cross-encoder or reader, as a search has it."""
+    if (folder / ADAPTER_DIR_NAME).is_dir():
+        return open_reader(str(folder / ADAPTER_DIR_NAME), on_gpu)
     where = {"device": "gpu", "batch_size": 256} if on_gpu else {"device": "cpu"}
     return load_reranker(RerankConfig.model_validate({"model": str(folder / ENCODER_DIR_NAME), **where}))
+
+
+def open_reader(model: str, on_gpu: bool) -> Reranker:
+    """A large model that reads what the rows hold of pages."""
+    where = {"device": "gpu", "batch_size": 64, "dtype": "bfloat16"} if on_gpu else {"device": "cpu"}
+    return load_reranker(RerankConfig.model_validate({"model": model, "page_chars": PAGE_CHARS, **where}))
 
 
 def time_reading(
@@ -434,27 +476,41 @@ class SetBench:
         names, searches = {question.id for question in validation}, {by for _, by in plan.values()}
         rows = {by: build_training_rows(drawn, self._collection.folder, by, options, seed, self._run) for by in searches}
         if options.teacher:
-            rows = {by: add_scores(own, options) for by, own in rows.items()}
+            teacher = open_reader(options.teacher, options.on_gpu)
+            rows = {by: add_scores(own, teacher) for by, own in rows.items()}
         mined = time.perf_counter() - started
-        training = {name: train(method, rows[by], names, folder / name, options, seed) for name, (method, by) in plan.items()}
+        training, scored, agreement = dict[str, Any](), dict[str, pl.DataFrame](), dict[str, float | None]()
+        if "reader" in plan:
+            training["reader"] = train("rerank", rows["bm25"], names, folder / "reader", options, seed)
+            reader = open_reranker(folder / "reader", options.on_gpu)
+            scored = {by: add_scores(rows[by], reader) for by in {by for name, (_, by) in plan.items() if is_distilled(name)}}
+            agreement = {by: measure_agreement(own, names) for by, own in scored.items()}
+            del reader
+        for name, (method, by) in plan.items():
+            if name != "reader":
+                learned = scored[by] if is_distilled(name) else rows[by]
+                training[name] = train(method, learned, names, folder / name, options, seed)
         ranks = {name: rank(self._test, hits) for name, hits in self._found.items()}
         pages_s = [self._pages_s]
-        if "embed" in plan:
-            ranks |= self._rank_by_vectors(folder, pages_s)
-        bases = ["question", *(["hybrid"] if plan.keys() > {"ce"} else [])]
+        for name in plan.keys() & {"embed", "embed_distilled"}:
+            ranks |= self._rank_by_vectors(folder / name, name.removeprefix("embed"), pages_s)
+        bases = ["question", *(["hybrid"] if "ce_hybrid" in plan else [])]
         features = {base: self._learn_features(drawn, base, seed, ranks) for base in bases}
         recall = {name: [share(own, depth) for depth in options.depths] for name, own in ranks.items()}
         recall["union"] = [share(rank(self._test, join(self._found, depth)), 2 * depth) for depth in options.depths]
-        weights, times = dict[str, dict[int, float]](), dict[str, float]()
+        weights, times = dict[str, dict[int, float]](), dict[str, dict[str, float]]()
         factors = dict[str, dict[int, Factors]]()
-        for name, base in (("ce", "question"), ("ce_hybrid", "hybrid")):
-            if name not in plan:
+        for name, (method, by) in plan.items():
+            if method == "embed":
                 continue
+            base = "hybrid" if by == "hybrid" else "question"
             reranker = open_reranker(folder / name, options.on_gpu)
             weights[name], factors[name] = self._choose_weights(reranker, validation, base, features[base])
             ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base], factors[name])
-            if name == "ce":  # the other one is of the same size
-                times = time_reading(reranker, self._collection.searcher, self._test, self._found[base], options.depths)
+            if name in ("ce", "reader"):  # the others are of the same size as the first
+                times[name] = time_reading(reranker, self._collection.searcher, self._test, self._found[base], options.depths)
+            del reranker
+            torch.cuda.empty_cache()
         return {
             "set": self._collection.name,
             "pages": self._collection.searcher.num_pages,
@@ -473,7 +529,9 @@ class SetBench:
             "weights": weights,
             "factors": {name: {key: asdict(own) for key, own in found.items()} for name, found in factors.items()},
             "training": training,
-            "times": times,
+            "teacher_agreement": agreement,
+            "times": times.get("ce", {}),
+            "reader_times": times.get("reader", {}),
             "pages_s": pages_s,
             "mine_s": round(mined, 1),
             "whole_s": round(time.perf_counter() - started, 1),
@@ -497,13 +555,13 @@ class SetBench:
         ranks[name] = rank(self._test, ordered)
         return score
 
-    def _rank_by_vectors(self, folder: Path, pages_s: list[float | None]) -> dict[str, list[int]]:
-        """The ranks with a trained embedder; adds the pages a second of that."""
-        model = str(folder / "embed" / ENCODER_DIR_NAME)
+    def _rank_by_vectors(self, folder: Path, ending: str, pages_s: list[float | None]) -> dict[str, list[int]]:
+        """The ranks with a trained embedder, named with this ending; adds the pages a second of that."""
+        model = str(folder / ENCODER_DIR_NAME)
         tuned, embedded_s = self._collection.embed(model, folder / vectors.DIR_NAME, self._options.on_gpu)
         pages_s.append(embedded_s)
         found = search_vectors(self._test, self._found["question"], tuned)
-        return {f"tuned_{name}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
+        return {f"tuned_{name}{ending}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
 
     def _choose_weights(
         self, reranker: Reranker, questions: Sequence[Question], base: str, features: ScoreHits | None
@@ -549,6 +607,11 @@ class SetBench:
         if base == "hybrid":
             ranks[f"{name}@union"] = rank(self._test, reorder(self._test, union, scores, DEPTH))
         return ranks
+
+
+def is_distilled(name: str) -> bool:
+    """True for what learns the scores of the reader."""
+    return name.endswith("_distilled")
 
 
 def read_written(folder: Path, kinds: Sequence[str] = (), also: Sequence[str] = ()) -> list[Question]:
@@ -661,6 +724,7 @@ def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
         key: first.get(key) for key in ("written", "asked")
     }
     costs = {key: [one[key] for one in trained] for key in ("weights", "training", "times", "pages_s")}
+    costs |= {key: [one[key] for one in trained if key in one] for key in ("teacher_agreement", "reader_times", "factors")}
     return {
         **about,
         "seeds": [one["seed"] for one in trained],
@@ -676,6 +740,10 @@ def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) 
     best = find_best_untrained(values)
     references = dict.fromkeys(("question", best, *({"features"} & values.keys())))
     rows = compare_values(values, files, tuple(references))
+    for name, other in PAIRS.items():
+        if {name, other} <= values.keys():
+            pair = compare_values({key: values[key] for key in (name, other)}, files, [other])
+            rows[name]["above_pair"] = pair[name][f"above_{other}"]
     return {"questions": len(files), "documents": len(set(files)), "best_untrained": best, "rankings": rows}
 
 
@@ -725,7 +793,7 @@ def main() -> None:
     command.add_argument("--transfer", type=Path, metavar="OUT", help="ask with models that were trained on other sets")
     command.add_argument("--table", type=Path, metavar="OUT", help="write what is there as a result")
     parser.add_argument("--result", default="rankers", help="name of that result")
-    parser.add_argument("--methods", type=lambda text: text.split(","), default=[*PLAN], help="what to train")
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=WITHOUT_READER, help="what to train")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
     parser.add_argument(
@@ -740,6 +808,7 @@ def main() -> None:
     parser.add_argument("--start", default=MINILM, help="model that cross-encoders start from: a folder")
     parser.add_argument("--embedder", default=MINILM, help="embedding model, trained and as it is: a folder")
     parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
+    parser.add_argument("--reader", default="", help="causal model that is trained to read pages: a folder")
     parser.add_argument("--written", type=Path, help="folder of questions that a model has written, to train on")
     parser.add_argument("--every-document", action="store_true", help="of these also those over documents of test questions")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[], help="of these only some kinds")
@@ -749,6 +818,8 @@ def main() -> None:
     options = parser.parse_args()
     options.on_gpu = options.device == "gpu"
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # trainers take all
+    if ("reader" in options.methods) != bool(options.reader) or (any(map(is_distilled, options.methods)) and not options.reader):
+        parser.error("--reader names the model of the method reader, whose scores those called _distilled learn: name both")
     if options.table:
         tabulate(options.table, options.result)
         return

@@ -22,7 +22,7 @@ from drag_ray.evaluate.statistics.significance import holm
 from drag_ray.storage.artifacts import read_manifest
 from drag_ray.storage.json_text import parse_json
 
-RANKINGS = ("features", "ce@20", "ce_stacked@20", "tuned_dense", "tuned_hybrid")
+RANKINGS = ("features", "ce@20", "ce_stacked@20", "tuned_dense", "tuned_hybrid", "reader@20", "reader_stacked@20")
 KEPT = ("hit1", "mrr")
 """Measures that differences are kept of, which Holm's correction is over."""
 
@@ -95,7 +95,8 @@ def main() -> None:
     parser.add_argument("--result", default="written", help="name of the result")
     options = parser.parse_args()
     outputs = {name: [one for folder in folders for one in read_outputs(folder)] for name, folders in options.variants}
-    sets = sorted({one["set"] for one in outputs[options.variants[0][0]]})
+    own, written = ({one["set"] for one in outputs[name]} for name, _ in options.variants[:2])
+    sets = sorted(own & written)
     tables = {}
     for of in sets:
         own = {name: [one for one in found if one["set"] == of] for name, found in outputs.items()}

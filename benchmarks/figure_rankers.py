@@ -1,8 +1,9 @@
 """The tables of small rankers at equal terms (`bench_rankers.py`)."""
 
+from statistics import median
 from typing import Any
 
-from figure_cells import read_results, short, spread, tested_difference, to_table
+from figure_cells import percent, read_results, short, spread, tested_difference, to_table
 
 _RANKINGS = {
     "the question by words (BM25)": "question",
@@ -22,6 +23,26 @@ _MOVED = {
 }
 
 
+_READ = {
+    "the question by words (BM25)": "question",
+    "by vectors (`dense`), untrained": "dense",
+    "by both (`hybrid`), untrained": "hybrid",
+    "`features`": "features",
+    "by vectors of a trained embedder": "tuned_dense",
+    "the same, distilled": "tuned_dense_distilled",
+    "a trained cross-encoder": "ce@20",
+    "the same, distilled from the reader ": "ce_distilled@20",
+    "cross-encoder and `features`": "ce_stacked@20",
+    "the same, distilled from the reader": "ce_distilled_stacked@20",
+    "a trained reader (1.5B)": "reader@20",
+    "reader and `features`": "reader_stacked@20",
+}
+_READ_PAIRS = {
+    "reader above cross-encoder, both with `features`": "reader_stacked@20",
+    "distilled above labels alone: cross-encoder": "ce_distilled@20",
+    "with `features`": "ce_distilled_stacked@20",
+    "embedder": "tuned_dense_distilled",
+}
 _CURVE = {
     "question by words": "question",
     "`dense`": "dense",
@@ -86,6 +107,25 @@ def write_few() -> str:
         "both above `features`",
     ]
     return to_table([*header, "trainings"], rows)
+
+
+def write_reader() -> str:
+    """Hit@1 and MRR with a reader and with what learned its scores, the differences, and what each costs."""
+    sets = read_results("rankers_reader")["sets"]
+    rows = [[text.strip(), *(_write_cell(found["rankings"].get(name)) for found in sets)] for text, name in _READ.items()]
+    for text, name in _READ_PAIRS.items():
+        rows.append([f"{text}, MRR", *(tested_difference(found["rankings"][name]["above_pair"]["mrr"]) for found in sets)])
+    for text, of, key in (
+        ("milliseconds a question on a GPU, cross-encoder", "times", "rerank_ms_20"),
+        ("the same, reader", "reader_times", "rerank_ms_20"),
+    ):
+        rows.append([text, *(f"{median(one[key] for one in found[of]):.0f}" for found in sets)])
+    for text, name in (("seconds of training, cross-encoder", "ce"), ("the same, reader", "reader")):
+        rows.append([text, *(f"{median(one[name]['train_s'] for one in found['training']):.0f}" for found in sets)])
+    agreement = [[one["bm25"] for one in found["teacher_agreement"]] for found in sets]
+    rows.append(["validation questions whose evidence the reader scores best", *(percent(median(of)) for of in agreement)])
+    rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
+    return to_table(["Hit@1 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
 
 
 def write_transfer() -> str:

@@ -10,12 +10,19 @@ _LEARNED = {
     "every_document": "the same, over the test's documents too",
     "unfiltered": "the same, without filters",
     "small_writer": "written by 0.5B",
+    "examples": "written by 1.5B after 12 real questions",
 }
 _RANKINGS = {
     "`features`": "features",
     "cross-encoder alone": "ce@20",
     "both": "ce_stacked@20",
     "vectors of an embedder": "tuned_dense",
+}
+_READ = {
+    "cross-encoder and `features`": "ce_stacked@20",
+    "vectors of an embedder": "tuned_dense",
+    "reader alone": "reader@20",
+    "reader and `features`": "reader_stacked@20",
 }
 _LEFT_OUT = {
     "not readable": ("left_out_unreadable", "left_out_failed"),
@@ -40,6 +47,26 @@ def write_effect() -> str:
     return to_table(
         ["asked of", "learned from", "questions", *_RANKINGS, "both above the best untrained", "of the own gain"], rows
     )
+
+
+def write_read() -> str:
+    """The MRR of rankers, a reader among them, that learned from questions of each kind, and how far it is above the best."""
+    rows = []
+    for name, of in read_results("written_reader")["sets"].items():
+        for key, found in of["variants"].items():
+            rankings, reader = found["rankings"], found["rankings"].get("reader@20")
+            rows.append(
+                [
+                    f"{name}, best untrained: `{of['best_untrained']}` {_write_untrained(of)}" if key == "own" else "",
+                    _LEARNED[key],
+                    f"{found['train_questions']:,}",
+                    *(spread(rankings[ranking]["mrr"]) if ranking in rankings else "" for ranking in _READ.values()),
+                    tested_difference(reader["above_best"]["mrr"]) if reader else "",
+                    f"{100 * reader['of_gain']:.0f} %" if reader else "",
+                ]
+            )
+    header = ["asked of", "learned from", "questions", *_READ, "reader alone above the best untrained", "of the own gain"]
+    return to_table(header, rows)
 
 
 def _write_untrained(table: Any) -> str:

@@ -56,6 +56,8 @@ class FormatConfig(BaseConfig):
     """pages without evidence of each question in the rows for a reranker (relevance)"""
     relevance_retrieval: RetrievalName = "bm25"
     """what finds these pages: words, vectors, or both. Best what the reranker is to put in order"""
+    relevance_dense_weight: float | None = Field(default=None, ge=0.0, le=1.0)
+    """hybrid: what the score by vectors counts beside that by words, as agent.dense_weight; without it ranks are fused"""
     relevance_first: int = Field(default=1, ge=1)
     """first rank of the pages among which they are drawn"""
     relevance_depth: int = Field(default=20, ge=1)

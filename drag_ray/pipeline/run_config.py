@@ -66,8 +66,8 @@ class RunConfig(BaseConfig):
     {finetune = {embed = {model = "intfloat/e5-base-v2"}}}"""
     tune_search: bool = False
     """the pipeline chooses how pages are searched before all else (the stage `tune`), and takes its choice for those options that
-    are not set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval of `format`, and retrieval of
-    `evaluate.rerank`"""
+    are not set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval and relevance_dense_weight of
+    `format`, and retrieval of `evaluate.rerank`"""
     optimise_prompt: bool = False
     """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0

@@ -129,6 +129,7 @@ STAGES: dict[str, Stage] = {
             name="tune",
             summary="Choose how pages are searched, by training questions, before anything is trained.",
             sections=TuneSections,
+            version=2,
             reads=("index",),
             optional_inputs=("questions",),
             runtime_only_options=tuple(f"agent.{name}" for name in AgentConfig.model_fields if name not in READ_OF_AGENT),

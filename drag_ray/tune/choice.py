@@ -117,10 +117,11 @@ class Choice:
         options: dict[str, Any] = {"retrieval": self.shown.retrieval}
         if agent.expands:
             options["question_words"] = self.candidates.words
-        if weights := [stage.dense_weight for stage in (self.shown, self.candidates) if stage.retrieval == "hybrid"]:
-            options |= {} if weights[0] is None else {"dense_weight": weights[0]}
-        read = self.candidates.retrieval
-        return {"agent": options, "format": {"relevance_retrieval": read}, "evaluate": {"rerank": {"retrieval": read}}}
+        rows: dict[str, Any] = {"relevance_retrieval": self.candidates.retrieval}
+        weights = [stage.dense_weight for stage in (self.shown, self.candidates) if stage.retrieval == "hybrid"]
+        if weights and weights[0] is not None:  # one weight holds for both
+            options["dense_weight"] = rows["relevance_dense_weight"] = weights[0]
+        return {"agent": options, "format": rows, "evaluate": {"rerank": {"retrieval": self.candidates.retrieval}}}
 
 
 def choose(parts: tuple[Part, Part], stages: Sequence[FirstStage], agent: AgentConfig, depth: int, seed: int) -> Choice:

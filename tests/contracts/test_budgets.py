@@ -37,14 +37,14 @@ LINES = {
     "storage": 980,
     "tools": 2_640,
     "transcripts": 770,
-    "tune": 550,
+    "tune": 560,
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
 FILES = 440
-OPTIONS = 354
+OPTIONS = 355
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_610
+TEST_LINES = 47_620
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -63,7 +63,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     retrieval = config.relevance_retrieval
     vectors_dir = find_vectors(part.index_dir, part.embed_dir, retrieval, "format.relevance_retrieval")
     searcher = Searcher(part.index_dir / "search_index")
-    index = open_page_index(searcher, retrieval, vectors_dir)
+    index = open_page_index(searcher, retrieval, vectors_dir, config.relevance_dense_weight)
     rows = [row for one in asked.iter_rows(named=True) for row in _list_pages(one, searcher, index, config)]
     return pl.DataFrame(rows, schema=pl.Schema(to_schema(PageRow)))
 

@@ -75,6 +75,7 @@ def test_words_and_a_weight_are_chosen_and_one_weight_holds_for_both() -> None:
     choice = choose_by(rank)
     assert choice.shown == choice.candidates == FirstStage("hybrid", "all", 0.35)
     assert choice.to_options(AGENT)["agent"] == {"retrieval": "hybrid", "question_words": "all", "dense_weight": 0.35}
+    assert choice.to_options(AGENT)["format"]["relevance_dense_weight"] == 0.35
 
 
 def test_a_reader_may_be_given_what_is_not_shown() -> None:
