@@ -56,10 +56,7 @@ def collect(run_dir: Path, results: Connection) -> None:
     that was connected to another Ray before, as that of the tests may have been."""
     evidence = (Evidence("a.pdf", 1),)
     questions = [build_question(id=f"q{n}", question=f"question {n}?", evidence=evidence) for n in range(NUM_QUESTIONS)]
-    with (
-        connect(ClusterConfig(num_cpus=2)),
-        StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {})) as folder,
-    ):
+    with connect(ClusterConfig(num_cpus=2)), StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {})) as folder:
         options = build_options(
             run_dir.parent,
             ["rotor", "spar"],

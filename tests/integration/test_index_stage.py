@@ -327,14 +327,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
         (documents_dir / name).write_bytes(content)
 
     def index(page_words, documents):
-        options = [
-            "--run-dir",
-            str(tmp_path / str(page_words)),
-            "--corpus.documents",
-            documents,
-            "--corpus.questions",
-            "",
-        ]
+        options = ["--run-dir", str(tmp_path / str(page_words)), "--corpus.documents", documents, "--corpus.questions", ""]
         monkeypatch.setattr(connection, "connect", lambda config: nullcontext())  # these tests are connected already
         assert run_command("index", [*options, "--corpus.document-text-mib", "1", "--corpus.page-words", str(page_words)]) == 0
         return tmp_path / str(page_words) / "index"

@@ -218,11 +218,7 @@ def test_the_agent_s_turns_are_streamed_and_the_adapter_is_asked_where_no_model_
 
 
 async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: Endpoint, client: openai.OpenAI) -> None:
-    asked = {
-        "question": ASKED,
-        "model": "base",
-        "top_k": OWN_AGENT.depth + 1,
-    }  # too many to choose: one greedy reply
+    asked = {"question": ASKED, "model": "base", "top_k": OWN_AGENT.depth + 1}  # too many to choose: one greedy reply
     expected: Any = client.post("/search", cast_to=object, body=asked)
     http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {API_KEY}"}, timeout=PATIENCE_S)
     async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
