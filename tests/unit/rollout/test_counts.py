@@ -101,8 +101,3 @@ def test_nothing_counts_as_nothing(tmp_path: Path) -> None:
     assert count_chunk([FAILED]) == {**zeros, "failed": 1}
     assert count_files([empty]) == count_files([])
     assert set(count_files([])) == (set(COUNTS) - set(ROLLOUT_COUNTS)) | {"found", "queries_per_question", *YIELDS}
-
-
-@pytest.mark.parametrize("name", sorted(COUNTS))
-def test_every_count_is_explained(name: str) -> None:
-    assert COUNTS[name][0].islower()

@@ -83,10 +83,6 @@ def add_steadily(throughput: Throughput, start_s: int, num_steps: int, step_s: i
     return num_before + num_steps * size
 
 
-def test_there_is_no_throughput_of_nothing() -> None:
-    assert Throughput().compute_rates() is None
-
-
 @pytest.mark.parametrize(
     ("num_steps", "step_s", "size", "is_told"),
     [

@@ -10,18 +10,6 @@ def build_searches(*rows: tuple[str, int, str, bool]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["question_id", "state", "query_key", "found"], orient="row")
 
 
-def test_pairs_are_between_queries_of_one_state() -> None:
-    searches = build_searches(
-        ("q1", 1, "good", True),
-        ("q1", 1, "good", True),
-        ("q1", 1, "better", True),
-        ("q1", 1, "bad", False),
-        ("q1", 2, "worse", False),
-        ("q2", 1, "bad", False),
-    )
-    assert count_yields(searches) == {"questions_with_success": 1, "distinct_successful_queries": 2, "preference_pairs": 2}
-
-
 def test_nothing_yields_nothing() -> None:
     assert set(count_yields(build_searches(("q1", 1, "bad", False))).values()) == {0}
     assert set(count_yields(build_searches(("q1", 1, "bad", False)).clear()).values()) == {0}
