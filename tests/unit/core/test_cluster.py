@@ -178,7 +178,6 @@ def test_the_processes_of_ray_are_told_what_the_driver_has() -> None:
 @pytest.mark.parametrize(
     ("variables", "before", "reporting"),
     [
-        ({}, "", [False, False, False]),
         ({}, "import huggingface_hub.constants", [False, False, False]),
         ({"RAY_USAGE_STATS_ENABLED": "1", "VLLM_NO_USAGE_STATS": "0", "HF_HUB_DISABLE_TELEMETRY": "0"}, "", [True, True, True]),
     ],
