@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import pytest
 import ray
 import ray.cloudpickle
 from collecting import build_options
@@ -99,42 +98,13 @@ def is_complete(told: dict[str, float]) -> bool:
     return "ray_drag_ray_train_loss" in told and told.get("ray_drag_ray_rollout_seconds_count", 0) == 2 * NUM_QUESTIONS
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], dict[str, float]]:
-    """The counts of a collection, and the metrics of it."""
-    counts, told = run_in_process(collect, tmp_path_factory.mktemp("run") / "watched")
-    assert is_complete(told), f"not exported: {told}"
-    return counts, told
-
-
-@pytest.fixture(scope="module")
-def counts(exported: tuple[dict[str, int], dict[str, float]]) -> dict[str, int]:
-    return exported[0]
-
-
-@pytest.fixture(scope="module")
-def metrics(exported: tuple[dict[str, int], dict[str, float]]) -> dict[str, float]:
-    return exported[1]
-
-
-def test_counters_say_what_is_on_disk(counts: dict[str, int], metrics: dict[str, float]) -> None:
+def test_what_the_actors_and_the_driver_measure_is_exported(tmp_path: Path) -> None:
+    counts, metrics = run_in_process(collect, tmp_path / "watched")
+    assert is_complete(metrics), f"not exported: {metrics}"
+    told = {name.removeprefix("ray_drag_ray_"): value for name, value in metrics.items()}
     assert counts["finished"] == 2 * (NUM_QUESTIONS - 1)
-    exported = {name: metrics.get(f"ray_drag_ray_{name}_total", 0) for name in counts}
     for name in ("finished", "found", "turns", "invalid_replies", "completion_tokens", "searches", "zero_hit_searches"):
-        assert exported[name] == counts[name] > 0, name
-    assert metrics["ray_drag_ray_failed_total"] == 2
-
-
-def test_no_rollout_is_running_or_waiting_at_the_end(metrics: dict[str, float]) -> None:
-    assert metrics["ray_drag_ray_rollouts_running"] == 0
-    assert metrics["ray_drag_ray_rollouts_waiting"] == 0
-
-
-def test_how_far_a_stage_is_is_exported_by_its_driver(metrics: dict[str, float]) -> None:
-    told = {name: metrics.get(f"ray_drag_ray_{name}") for name in ("stage_running", "stage_done", "stage_planned", "train_loss")}
-    assert told == {"stage_running": 1, "stage_done": 3, "stage_planned": 4, "train_loss": 0.5}
-
-
-def test_durations_are_those_of_the_rollouts(metrics: dict[str, float]) -> None:
-    mean_s = metrics["ray_drag_ray_rollout_seconds_sum"] / metrics["ray_drag_ray_rollout_seconds_count"]
-    assert 0.05 < mean_s < 20
+        assert told[f"{name}_total"] == counts[name] > 0, name
+    ends = {"failed_total": 2, "rollouts_running": 0, "rollouts_waiting": 0}
+    assert told.items() >= (ends | {"stage_running": 1, "stage_done": 3, "stage_planned": 4, "train_loss": 0.5}).items()
+    assert 0.05 < told["rollout_seconds_sum"] / told["rollout_seconds_count"] < 20

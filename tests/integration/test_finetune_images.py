@@ -14,6 +14,7 @@ from peft import PeftModel
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from safetensors import safe_open
+from training_cases import describe_job
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
@@ -181,16 +182,7 @@ def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Pat
 
 def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJob:
     rows_dir = run_dir / "format" / config.chosen_method.row_format
-    return TrainJob(
-        config=config,
-        model=str(model_dir),
-        train_path=rows_dir / "train.jsonl",
-        validation_path=rows_dir / "validation.jsonl",
-        image_dirs=(run_dir / "index" / DIR_NAME,),
-        use_gpu=False,
-        num_workers=1,
-        num_threads=1,
-    )
+    return describe_job(config, model_dir, rows_dir, run_dir / "index" / DIR_NAME)
 
 
 def train_twice(run_dir: Path, model_dir: Path, **options: Any) -> list[float]:

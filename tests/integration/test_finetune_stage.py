@@ -16,6 +16,7 @@ from huggingface_hub import ModelCard
 from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
 from process_environments import REPORTS_OFF
+from training_cases import describe_job
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import RECORD_NAME
@@ -24,7 +25,6 @@ from drag_ray.engine.encoders.reward_model import RewardModel
 from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
-from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import find_reranker
@@ -70,17 +70,7 @@ def open_folder(run_dir: Path) -> StageFolder:
 def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:
     """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
     settings = make_config(run_dir, model, **options).finetune
-    rows_dir = run_dir / "format" / settings.chosen_method.row_format
-    job = TrainJob(
-        settings,
-        str(model),
-        train_path=rows_dir / "train.jsonl",
-        validation_path=rows_dir / "validation.jsonl",
-        image_dirs=(),
-        use_gpu=False,
-        num_workers=1,
-        num_threads=1,
-    )
+    job = describe_job(settings, model, run_dir / "format" / settings.chosen_method.row_format)
     outcome = train(
         job,
         tokenize_training_rows(job),

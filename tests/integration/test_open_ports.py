@@ -142,14 +142,6 @@ def test_what_ray_logs_and_writes_to_the_disk_is_closed_to_other_users(local_run
     assert any(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in (session_dir, *session_dir.parents))
 
 
-def test_the_token_is_made_on_first_use_for_its_owner_alone(local_run: tuple[psutil.Process, Path]) -> None:
-    token = local_run[1] / ".ray" / "auth_token"
-    assert len(token.read_text()) == 64
-    assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
-    assert list(token.parent.iterdir()) == [token]
-
-
 def test_a_driver_without_the_token_can_run_nothing(local_run: tuple[psutil.Process, Path]) -> None:
     (gcs,) = {port.number for port in list_ports(local_run[0]) if port.process.name() == "gcs_server"}
     code = "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(lambda: 'it ran').remote()))"
