@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,12 @@ class Endpoint:
 
 
 @contextmanager
-def serve_run(options: dict[str, Any], **variables: str) -> Generator[Endpoint]:
+def serve_run(options: dict[str, Any], kill: bool = False, **variables: str) -> Generator[Endpoint]:
     """Serve on a port that is free, until the block ends.
 
     Args:
         options: of `jobs/serve.py`.
+        kill: end all its processes at once: a good end takes Ray Serve most of twenty seconds.
         variables: of its environment.
     """
     port = find_port()
@@ -65,7 +66,10 @@ def serve_run(options: dict[str, Any], **variables: str) -> Generator[Endpoint]:
                 dashboard = next(line.split()[2] for line in lines if line.startswith("Ray dashboard"))
                 yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir), psutil.Process(process.pid))
             finally:
-                was_killed = process.poll() is not None
+                was_killed = kill or process.poll() is not None
+                for one in [*psutil.Process(process.pid).children(recursive=True), process] if kill else []:
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
                 process.send_signal(signal.SIGINT)
                 process.communicate(timeout=120)
         assert process.returncode == (-signal.SIGKILL if was_killed else 0)

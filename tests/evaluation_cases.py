@@ -35,11 +35,7 @@ def build_rollouts(ranks: Ranks, num_documents: int | None = None) -> dict[str, 
     questions = build_questions(len(next(iter(ranks.values()))), num_documents)
     return {
         policy: [
-            build_trajectory(
-                build_search_for(question, f"{policy} query {number}", rank),
-                build_answer(),
-                question=question,
-            )
+            build_trajectory(build_search_for(question, f"{policy} query {number}", rank), build_answer(), question=question)
             for number, (question, rank) in enumerate(zip(questions, policy_ranks, strict=True))
         ]
         for policy, policy_ranks in ranks.items()

@@ -123,10 +123,7 @@ def build_trajectory(*turns: Turn, question: Question | None = None, sample_inde
     searched, unless `question_hits` says otherwise: see `asked_at`.
     """
     question = question or build_question()
-    messages = [
-        {"role": "system", "content": SYSTEM_PROMPT},
-        {"role": "user", "content": f"Question: {question.question}"},
-    ]
+    messages = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": f"Question: {question.question}"}]
     placed = []
     for step, turn in enumerate(turns, start=1):
         placed.append(replace(turn, step=step, num_prompt_messages=len(messages)))

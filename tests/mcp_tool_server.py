@@ -50,10 +50,7 @@ def draw(width: int, data: str = "") -> list[TextContent | ImageContent]:
     stream = io.BytesIO()
     Image.new("RGB", (width, 100), "red").save(stream, "PNG")
     picture = data or base64.b64encode(stream.getvalue()).decode()
-    return [
-        TextContent(type="text", text="drawn"),
-        ImageContent(type="image", data=picture, mime_type="image/png"),
-    ]
+    return [TextContent(type="text", text="drawn"), ImageContent(type="image", data=picture, mime_type="image/png")]
 
 
 @server.tool()

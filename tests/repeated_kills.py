@@ -32,11 +32,7 @@ class Started(Protocol):
 
 
 def kill_and_resume(
-    folder: Path,
-    start: Callable[[Path], Started],
-    check: Callable[[Path], None],
-    num_kills: int,
-    reset: Callable[[Path], None],
+    folder: Path, start: Callable[[Path], Started], check: Callable[[Path], None], num_kills: int, reset: Callable[[Path], None]
 ) -> None:
     """Kill what is started `num_kills` times, at a moment of its work; the folder stays, is moved or copied between starts.
 

@@ -41,21 +41,18 @@ def write_job(
         build_row(options["method"], number, tokenizer) | {"trajectory_id": f"q{number}-0"} | (changed or {}).get(number, {})
         for number in range(NUM_ROWS)
     ]
-    path = folder / "train.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "validation.jsonl").write_text("")
     defaults = {"epochs": 1, "batch_size": 1, "checkpoint_steps": 1, "dtype": "float32", "device": "cpu", "warmup_ratio": 0}
-    return TrainJob(
-        FinetuneConfig.model_validate(defaults | options),
-        str(model_dir),
-        train_path=path,
-        validation_path=folder / "validation.jsonl",
-        image_dirs=(),
-        use_gpu=False,
-        num_workers=1,
-        num_threads=1,
-        start_dir=start_dir,
-    )
+    return describe_job(FinetuneConfig.model_validate(defaults | options), model_dir, folder, start_dir=start_dir)
+
+
+def describe_job(
+    config: FinetuneConfig, model_dir: Path, rows_dir: Path, *image_dirs: Path, start_dir: Path | None = None
+) -> TrainJob:
+    """A training in one process and thread, without Ray."""
+    paths = (rows_dir / "train.jsonl", rows_dir / "validation.jsonl")
+    return TrainJob(config, str(model_dir), *paths, image_dirs, use_gpu=False, num_workers=1, num_threads=1, start_dir=start_dir)
 
 
 def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:

@@ -158,6 +158,9 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
             os.environ["OMP_NUM_THREADS"] = str(config.cpu_threads)  # Ray has set it by the CPUs that it was asked for
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
+        if (os.environ["VLLM_CPU_OMP_THREADS_BIND"], os.environ.get("OMP_NUM_THREADS")) == ("nobind", "1"):
+            # Without OpenMP the model needs no process of its own, which would import all of vLLM once more.
+            options["distributed_executor_backend"] = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
         # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
         options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}
         options |= {"block_size": _CPU_BLOCK_TOKENS, "dtype": choose_dtype(config.dtype, "engine")}

@@ -110,11 +110,7 @@ def test_a_pinned_list_holds_what_pyproject_asks_for(name: str) -> None:
 
 
 def test_there_is_a_pinned_list_for_each_name_and_no_second_source() -> None:
-    pinned = {path.stem for path in (ROOT / "runtime_env").glob("*.txt")} - {
-        "overrides",
-        "overrides_cpu",
-        "measured_gpu",
-    }
+    pinned = {path.stem for path in (ROOT / "runtime_env").glob("*.txt")} - {"overrides", "overrides_cpu", "measured_gpu"}
     assert pinned == set(LISTS)
     assert not list((ROOT / "runtime_env").glob("*.in"))
 

@@ -1,4 +1,4 @@
-"""A collection on a cluster whose nodes are not alike, and which is smaller than what is asked of it."""
+"""A collection on a cluster whose nodes are not alike, which is smaller than what is asked of it, or which grows."""
 
 import asyncio
 import json
@@ -78,3 +78,20 @@ def test_engines_take_the_gpus_of_one_node_each_and_those_that_fit_do_the_work(
     run_plan(plan, build_options(again, options.engine, num_awaited=2), RolloutConfig(concurrent_rollouts=4), "test")
     assert len(list(again.glob("*.json"))) == 2
     assert "engines:" not in caplog.text
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_nodes_come_for_engines_are_used_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from trace_autoscaling import trace
+
+    results = trace(num_engines=3, num_rollouts=240, folder=tmp_path)
+    assert (results["kept"], results["lost"], results["kept_twice"], results["failed"]) == (240, 0, 0, 0)
+    nodes, engines = ([moment[name] for moment in results["moments"]] for name in ("nodes", "engines"))
+    assert (nodes[0], engines[0]) == (0, 0)
+    assert (max(nodes), engines[-1]) == (3, 3)
+    assert nodes[-1] == 0
+    assert results["collected_after_s"] < results["moments"][-1]["at_s"]

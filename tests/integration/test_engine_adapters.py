@@ -6,6 +6,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import peft
+import psutil
 import pytest
 import torch
 from adapters import make_adapter
@@ -24,17 +25,19 @@ REQUEST = Request(({"role": "user", "content": "Where do gulls sleep?"},), PRESE
 def write(adapters: Sequence[str], names: Sequence[str], results: Connection) -> None:
     """Reply to the request with each of these adapters, all at the same time, and again after a rest in which they change places.
 
-    In a process of its own.
+    In a process of its own. The engine's processes come first.
     """
 
-    async def run() -> list[Generation]:
+    async def run() -> tuple[list[str], list[Generation]]:
         config = EngineConfig(dtype="float32", max_model_len=256, enforce_eager=True)
         engine = VllmEngine(config, adapters=adapters)
         replies = list(await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names)))
+        titles = [" ".join(child.cmdline()[:1]) for child in psutil.Process().children(recursive=True)]
         await engine.rest()  # on a CPU nothing is freed, but the engine stops, and goes on when it is woken
         await engine.wake()
         await engine.begin(config, adapters[::-1])
-        return replies + list(await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names)))
+        replies += await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names))
+        return [title for title in titles if title.startswith("VLLM::")], replies
 
     results.send(asyncio.run(run()))
 
@@ -55,7 +58,9 @@ def replies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Generat
     folder = tmp_path_factory.mktemp("adapters")
     adapters = [make_adapter(folder / name, seed) for seed, name in enumerate(("first", "second", "third"))]
     names = ["", *adapters] * 4
-    return list(zip(names * 2, run_in_process(write, adapters, names), strict=True))
+    titles, replies = run_in_process(write, adapters, names)
+    assert titles == ["VLLM::EngineCore"]  # with one thread the model is there too
+    return list(zip(names * 2, replies, strict=True))
 
 
 def test_every_reply_is_that_of_its_own_adapter(replies: list[tuple[str, Generation]]) -> None:

@@ -1,4 +1,4 @@
-"""The finetune stage on rows with page images: a Qwen3-VL of two layers learns which query belongs to which picture."""
+"""Training on rows with page images: a Qwen3-VL of two layers learns which query belongs to which picture."""
 
 import json
 import math
@@ -14,13 +14,13 @@ from peft import PeftModel
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from safetensors import safe_open
+from training_cases import describe_job
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_model, load_reward_model, load_tokenizer
@@ -30,17 +30,12 @@ from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
-from drag_ray.finetune.publication import merge_adapter
+from drag_ray.finetune.publication import Description, merge_adapter, publish_adapter
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.trainers.collator import PairCollator, RowCollator
 from drag_ray.finetune.trainers.trained_tokens import compute_trained_loss
 from drag_ray.finetune.training_rows import tokenize_training_rows
-from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.runner import run_code
-from drag_ray.pipeline.stages import STAGES
-from drag_ray.stage_runs.folder import StageFolder
-from drag_ray.storage.artifacts import Identity
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
 EPOCHS = 60
@@ -113,18 +108,22 @@ def configure(**options: Any) -> FinetuneConfig:
 
 
 @pytest.fixture(scope="module")
-def counts(local_ray: None, run_dir: Path, model_dir: Path) -> dict[str, Any]:
-    """What the stage counts after it has trained an adapter."""
-    config = RunConfig(run_dir=run_dir, finetune=configure(), engine=EngineConfig(model=str(model_dir)))
-    with StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder:
-        return run_code(STAGES["finetune"], config, folder)
+def trained(run_dir: Path, model_dir: Path) -> dict[str, Any]:
+    """What a training comes to whose adapter is published as the stage does it."""
+    job = build_job(run_dir, model_dir, configure())
+    outcome = train(job, tokenize_training_rows(job), lambda _, checkpoint: shutil.copytree(checkpoint, run_dir / "last"), None)
+    (run_dir / "finetune").mkdir()
+    described = Description(job.config, outcome["counts"], {}, None)
+    publish_adapter(run_dir / "last", str(model_dir), described, None, run_dir / "finetune")
+    return outcome
 
 
-def test_the_loss_falls_below_what_the_text_alone_allows(counts: dict[str, Any]) -> None:
-    assert (counts["rows"], counts["images"], counts["steps"]) == (4, 4, EPOCHS)
-    assert counts["first_loss"] > 5
+def test_the_loss_falls_below_what_the_text_alone_allows(trained: dict[str, Any]) -> None:
+    counts, losses = trained["counts"], [point["loss"] for point in trained["curve"] if "loss" in point]
+    assert (counts["rows"], counts["images"], len(losses)) == (4, 4, EPOCHS)
+    assert losses[0] > 5
     blind_loss = len(QUERIES) * math.log(len(QUERIES)) / counts["trained_tokens"]  # of who has to guess which query it is
-    assert counts["eval_loss_after"] < blind_loss / 3
+    assert trained["curve"][-1]["eval_loss"] < blind_loss / 3
 
 
 def compute_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
@@ -132,7 +131,7 @@ def compute_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
         return float(compute_trained_loss(model, batch))
 
 
-def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, Any], run_dir: Path, model_dir: Path) -> None:
+def test_the_adapter_loads_with_its_base_and_sees_the_images(trained: dict[str, Any], run_dir: Path, model_dir: Path) -> None:
     images = open_training_images(str(model_dir), [run_dir / "index" / DIR_NAME])
     tokenizer = load_tokenizer(model_dir)
     rows = SFT().tokenize(read_rows(run_dir), RowTokenizer(tokenizer, 2048, images)).rows
@@ -146,7 +145,7 @@ def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, A
     adapted = PeftModel.from_pretrained(load_model(model_dir, "float32"), str(run_dir / "finetune" / "adapter")).eval()
     merged = load_model(run_dir / "finetune" / "merged", "float32").eval()
     for model in (adapted, merged):
-        assert compute_loss(model, batch) == pytest.approx(counts["eval_loss_after"], abs=1e-3)
+        assert compute_loss(model, batch) == pytest.approx(trained["curve"][-1]["eval_loss"], abs=1e-3)
         assert compute_loss(model, swapped) > 1
     with safe_open(run_dir / "finetune" / "adapter" / ADAPTER_WEIGHTS_NAME, "pt") as weights:
         names = list(weights.keys())
@@ -183,16 +182,7 @@ def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Pat
 
 def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJob:
     rows_dir = run_dir / "format" / config.chosen_method.row_format
-    return TrainJob(
-        config=config,
-        model=str(model_dir),
-        train_path=rows_dir / "train.jsonl",
-        validation_path=rows_dir / "validation.jsonl",
-        image_dirs=(run_dir / "index" / DIR_NAME,),
-        use_gpu=False,
-        num_workers=1,
-        num_threads=1,
-    )
+    return describe_job(config, model_dir, rows_dir, run_dir / "index" / DIR_NAME)
 
 
 def train_twice(run_dir: Path, model_dir: Path, **options: Any) -> list[float]:

@@ -16,6 +16,7 @@ from huggingface_hub import ModelCard
 from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
 from process_environments import REPORTS_OFF
+from training_cases import describe_job
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import RECORD_NAME
@@ -24,7 +25,6 @@ from drag_ray.engine.encoders.reward_model import RewardModel
 from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
-from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import find_reranker
@@ -70,17 +70,7 @@ def open_folder(run_dir: Path) -> StageFolder:
 def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:
     """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
     settings = make_config(run_dir, model, **options).finetune
-    rows_dir = run_dir / "format" / settings.chosen_method.row_format
-    job = TrainJob(
-        settings,
-        str(model),
-        train_path=rows_dir / "train.jsonl",
-        validation_path=rows_dir / "validation.jsonl",
-        image_dirs=(),
-        use_gpu=False,
-        num_workers=1,
-        num_threads=1,
-    )
+    job = describe_job(settings, model, run_dir / "format" / settings.chosen_method.row_format)
     outcome = train(
         job,
         tokenize_training_rows(job),
@@ -88,6 +78,14 @@ def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, i
         None,
     )
     return outcome["counts"], outcome["curve"]
+
+
+def publish(run_dir: Path, model: Path, counts: dict[str, int], options: dict[str, Any]) -> Path:
+    """The folder of the adapter, as the stage publishes what `train_alone` has trained."""
+    described = Description(make_config(run_dir, model, **options).finetune, counts, {}, None)
+    (run_dir / "finetune").mkdir()
+    publish_adapter(run_dir / "adapter", str(model), described, None, run_dir / "finetune")
+    return run_dir / "finetune" / "adapter"
 
 
 def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[dict[str, str]]) -> None:
@@ -219,10 +217,7 @@ def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_mode
     counts, curve = train_alone(tmp_path, nano_model, **options)
     assert (counts["rows"], counts["rows_without_advantage"], counts["validation_rows"]) == (39, 1, 9)
     assert curve[-1]["eval_pair_accuracy"] == 1
-    described = Description(make_config(tmp_path, nano_model, **options).finetune, counts, {}, None)
-    (tmp_path / "finetune").mkdir()
-    publish_adapter(tmp_path / "adapter", str(nano_model), described, None, tmp_path / "finetune")
-    adapter_dir, merged_dir = tmp_path / "finetune" / "adapter", tmp_path / "finetune" / "merged"
+    adapter_dir, merged_dir = publish(tmp_path, nano_model, counts, options), tmp_path / "finetune" / "merged"
     conversations = [[*row["prompt"], *row["completion"]] for row in rows[39:]]
     rewards = _compute_rewards(nano_model, adapter_dir, conversations).view(-1, len(scores))
     pairs = torch.stack([rewards[:, better] - rewards[:, worse] for better, worse in itertools.combinations(range(3), 2)])
@@ -253,13 +248,12 @@ def test_a_reranker_learns_the_answer_that_it_is_then_asked_for(tmp_path: Path, 
         for place in ("here", "lost")
     ]
     write_split(tmp_path, "relevance", rows, 80)
-    config = make_config(tmp_path, nano_model, method="rerank", merge=False)
-    with open_folder(tmp_path) as folder:
-        counts = run_code(STAGES["finetune"], config, folder)
+    options = {"method": "rerank", "merge": False}
+    counts, curve = train_alone(tmp_path, nano_model, **options)
     assert (counts["rows"], counts["validation_rows"], counts["trained_tokens"]) == (40, 2, 80)
-    assert counts["eval_loss_before"] > 0.4
-    assert counts["eval_loss_after"] < 0.2
-    adapter_dir = tmp_path / "finetune" / "adapter"
+    assert curve[0]["eval_loss"] > 0.4
+    assert curve[-1]["eval_loss"] < 0.2
+    adapter_dir = publish(tmp_path, nano_model, counts, options)
     assert find_reranker(tmp_path / "finetune") == adapter_dir
     here, lost = load_reranker(RerankConfig(model=str(adapter_dir))).score(
         "Where is thing 41?", ["Thing 41 is here.", "Thing 41 is lost."]

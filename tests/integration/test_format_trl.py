@@ -160,12 +160,7 @@ def test_grpo_trainer_samples_from_the_recorded_prompts_and_passes_the_rewards_o
     rows = load_rows(formatted / "rl_steps", "parquet", tmp_path)
     trainer = GRPOTrainer(
         model=build_model(LlamaForCausalLM, tokenizer),
-        args=GRPOConfig(
-            output_dir=str(tmp_path),
-            num_generations=2,
-            max_completion_length=4,
-            **ARGUMENTS,
-        ),
+        args=GRPOConfig(output_dir=str(tmp_path), num_generations=2, max_completion_length=4, **ARGUMENTS),
         reward_funcs=score,
         train_dataset=rows,
         processing_class=tokenizer,

@@ -327,14 +327,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
         (documents_dir / name).write_bytes(content)
 
     def index(page_words, documents):
-        options = [
-            "--run-dir",
-            str(tmp_path / str(page_words)),
-            "--corpus.documents",
-            documents,
-            "--corpus.questions",
-            "",
-        ]
+        options = ["--run-dir", str(tmp_path / str(page_words)), "--corpus.documents", documents, "--corpus.questions", ""]
         monkeypatch.setattr(connection, "connect", lambda config: nullcontext())  # these tests are connected already
         assert run_command("index", [*options, "--corpus.document-text-mib", "1", "--corpus.page-words", str(page_words)]) == 0
         return tmp_path / str(page_words) / "index"
@@ -406,7 +399,7 @@ def test_pages_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it
     assert (pages[row]["file"], pages[row]["page_number"], score) == ("load", 1, 1.0)
 
 
-def test_pictures_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it_has(tmp_path, monkeypatch):
+def test_pictures_get_vectors_part_by_part(tmp_path, monkeypatch):
     folder = tmp_path / "documents"
     folder.mkdir()
     for number, colour in enumerate(("red", "lime", "blue")):
@@ -415,16 +408,6 @@ def test_pictures_get_vectors_and_a_stage_that_is_started_again_keeps_those_that
     options = {"documents": str(folder), "questions": "", "page_images": True, "ocr": "off"}
     config = ImageEmbeddingConfig(model=str(write_clip_model(tmp_path / "model")))
     monkeypatch.setattr(vector_parts, "_MAX_PAGES", 2)
-
-    with ended_before_parts_are_merged(monkeypatch):
-        run_index(tmp_path, image_embedding=config, **options)
-    first, second = sorted((tmp_path / "run" / "index" / "image_vector_parts").iterdir())
-    second.unlink()
-    written_ns = first.stat().st_mtime_ns
-    with ended_before_parts_are_merged(monkeypatch):
-        run_index(tmp_path, image_embedding=config, **options)
-    assert second.exists()
-    assert first.stat().st_mtime_ns == written_ns
     counts, stage_dir = run_index(tmp_path, image_embedding=config, **options)
     assert (counts["pages"], counts["embedded_pictures"]) == (4, 3)
     assert not (stage_dir / "image_vector_parts").exists()

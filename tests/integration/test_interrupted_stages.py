@@ -70,7 +70,7 @@ def served() -> Iterator[ChatServer]:
         pytest.param("collect", os.killpg, id="collect-as from a terminal"),
         pytest.param("collect", os.kill, id="collect-to the job alone", marks=pytest.mark.slow),
         pytest.param("evaluate", os.killpg, id="evaluate-as from a terminal", marks=pytest.mark.slow),
-        pytest.param("evaluate", os.kill, id="evaluate-to the job alone"),
+        pytest.param("evaluate", os.kill, id="evaluate-to the job alone", marks=pytest.mark.slow),
     ],
 )
 def test_one_signal_ends_a_stage_that_waits_for_its_engine(

@@ -48,8 +48,8 @@ FIGURES = ("dashboard", "monitor", "ray::DashboardAgent")
 
 
 @pytest.fixture(scope="module")
-def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Process, Path]]:
-    """A driver with a local Ray and a worker, started by a user who has never used Ray, and that user's home folder."""
+def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psutil.Process]:
+    """A driver with a local Ray and a worker, started by a user who has never used Ray."""
     home = tmp_path_factory.mktemp("home")
     command = [sys.executable, "-c", HOLD_A_LOCAL_RUN]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -58,7 +58,7 @@ def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil
     assert driver.stdout is not None
     while (line := driver.stdout.readline()) != "ready\n":
         assert line, "the driver ended before Ray was up"
-    yield psutil.Process(driver.pid), home
+    yield psutil.Process(driver.pid)
     driver.stdin.close()
     driver.wait(timeout=60)
 
@@ -106,9 +106,8 @@ def describe_refusal(port: Port, program: str) -> str:
     return "token"
 
 
-def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(local_run: tuple[psutil.Process, Path]) -> None:
-    driver, _ = local_run
-    ports = {port: name_program(port.process, driver) for port in list_ports(driver)}
+def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(local_run: psutil.Process) -> None:
+    ports = {port: name_program(port.process, local_run) for port in list_ports(local_run)}
     answers = {port: describe_refusal(port, program) for port, program in ports.items()}
     print("\n".join(f"{program:22}{port.address}:{port.number:<8}{answers[port]}" for port, program in ports.items()))
     assert {port.address for port in ports} == {"127.0.0.1"}
@@ -116,8 +115,8 @@ def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(loca
     assert sum(answer != "token" for answer in answers.values()) == len(FIGURES)
 
 
-def test_no_process_of_a_local_run_reports_its_use(local_run: tuple[psutil.Process, Path]) -> None:
-    names, reporting = list_reporting(local_run[0])
+def test_no_process_of_a_local_run_reports_its_use(local_run: psutil.Process) -> None:
+    names, reporting = list_reporting(local_run)
     assert {"gcs_server", "raylet", "ray::DashboardAgent", "ray::IDLE"} <= names
     assert not reporting
 
@@ -128,30 +127,22 @@ def list_socket_files(driver: psutil.Process) -> list[Path]:
     return [path for path in paths if path.is_absolute() and path.is_socket()]
 
 
-def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
-    on_disk = list_socket_files(local_run[0])
+def test_files_that_are_sockets_are_closed_to_other_users(local_run: psutil.Process) -> None:
+    on_disk = list_socket_files(local_run)
     assert {path.name for path in on_disk} >= {"plasma_store", "raylet"}
     for path in on_disk:
         assert path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0, path
 
 
-def test_what_ray_logs_and_writes_to_the_disk_is_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
-    [socket] = [path for path in list_socket_files(local_run[0]) if path.name == "plasma_store"]
+def test_what_ray_logs_and_writes_to_the_disk_is_closed_to_other_users(local_run: psutil.Process) -> None:
+    [socket] = [path for path in list_socket_files(local_run) if path.name == "plasma_store"]
     session_dir = socket.parents[1]
     assert (session_dir / "logs").is_dir()
     assert any(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in (session_dir, *session_dir.parents))
 
 
-def test_the_token_is_made_on_first_use_for_its_owner_alone(local_run: tuple[psutil.Process, Path]) -> None:
-    token = local_run[1] / ".ray" / "auth_token"
-    assert len(token.read_text()) == 64
-    assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
-    assert list(token.parent.iterdir()) == [token]
-
-
-def test_a_driver_without_the_token_can_run_nothing(local_run: tuple[psutil.Process, Path]) -> None:
-    (gcs,) = {port.number for port in list_ports(local_run[0]) if port.process.name() == "gcs_server"}
+def test_a_driver_without_the_token_can_run_nothing(local_run: psutil.Process) -> None:
+    (gcs,) = {port.number for port in list_ports(local_run) if port.process.name() == "gcs_server"}
     code = "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(lambda: 'it ran').remote()))"
     done = subprocess.run(
         [sys.executable, "-c", code, f"127.0.0.1:{gcs}"],

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -164,30 +165,37 @@ def test_the_model_sees_what_is_on_the_pages(collected, pages, model) -> None:
     assert again.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
 
 
-def draw_as_served(settings: AppSettings, images_dir: Path, request: Request, results: Connection) -> None:
-    """Send the reply of an endpoint's engine to a request, and whether a longer one is refused. In a process of its own."""
+async def draw_as_served(engine: Any, settings: AppSettings, images_dir: Path, request: Request) -> tuple[Generation, str]:
+    """The reply of an endpoint's engine to a request, and why a longer one is refused."""
+    client = VllmClient(engine, settings.engine, ServedImageInputs(ImageStore(images_dir).open))
+    generation = await client.draw(request)
+    filling = {"type": "text", "text": " a" * 4000}  # without the images it would fit
+    content = [filling, *request.messages[0]["content"]]
+    with pytest.raises(PromptTooLongError) as refused:
+        await client.draw(dataclasses.replace(request, messages=({"role": "user", "content": content},)))
+    return generation, str(refused.value)
+
+
+async def draw_from_shared(engine: SharedEngine, *asked: Any) -> tuple[Generation, str]:
+    return await draw_as_served(engine._engine, *asked)
+
+
+def draw_from_own(settings: AppSettings, images_dir: Path, request: Request, results: Connection) -> None:
+    """With an engine as an endpoint starts it. In a process of its own."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     async def run() -> tuple[Generation, str]:
-        engine = AsyncLLM.from_engine_args(build_serving_args(settings))
-        client = VllmClient(engine, settings.engine, ServedImageInputs(ImageStore(images_dir).open))
-        generation = await client.draw(request)
-        filling = {"type": "text", "text": " a" * 4000}  # without the images it would fit
-        content = [filling, *request.messages[0]["content"]]
-        try:
-            await client.draw(dataclasses.replace(request, messages=({"role": "user", "content": content},)))
-        except PromptTooLongError as error:
-            return generation, str(error)
-        return generation, ""
+        return await draw_as_served(AsyncLLM.from_engine_args(build_serving_args(settings)), settings, images_dir, request)
 
     results.send(asyncio.run(run()))
 
 
-def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, pages, model) -> None:
+@pytest.mark.parametrize("has_own", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(vision_engine, collected, pages, model, has_own) -> None:
     _, (generation, _) = collected
     settings = build_app_settings(configure(model), AgentConfig(page_view="image"))
-    request = look_at(pages[1][0].image, pages[1][2].image)
-    served, refusal = run_in_process(draw_as_served, settings, pages[0] / DIR_NAME, request)
+    asked = (settings, pages[0] / DIR_NAME, look_at(pages[1][0].image, pages[1][2].image))
+    served, refusal = run_in_process(draw_from_own, *asked) if has_own else vision_engine.call(draw_from_shared, *asked)
     assert (served.completion_token_ids, served.finish_reason) == (generation.completion_token_ids, generation.finish_reason)
     assert served.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
     assert "maximum model length" in refusal

@@ -9,16 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from replayed_rollouts import (
-    IMAGE_MARK,
-    Rolled,
-    check_pixels,
-    decode_learned,
-    format_rows,
-    open_tokenizer,
-    read_steps,
-    roll_out,
-)
+from replayed_rollouts import IMAGE_MARK, Rolled, check_pixels, decode_learned, format_rows, open_tokenizer, read_steps, roll_out
 from small_index import write_index
 from transformers import AutoTokenizer
 from vision_engine import VisionEngine

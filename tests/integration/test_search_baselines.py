@@ -12,10 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DATA_DIR = ROOT.parent / "shared" / "data"
 
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not DATA_DIR.is_dir(), reason=f"the public sets are not at {DATA_DIR}"),
-]
+pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DATA_DIR.is_dir(), reason=f"the public sets are not at {DATA_DIR}")]
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "serve.max-tokens": 64,
         "serve.max-sequences": 4,
         "serve.max-queued-requests": 4,
-        "serve.max-wait-s": 0.05,  # less than replies of 64 tokens take: who has to wait is refused
+        "serve.max-wait-s": 0.05,  # less than replies of 32 tokens take: who has to wait is refused
         "serve.tool-call-parser": "hermes",
     }
     with serve_run(options, DRAG_RAY_API_KEY=API_KEY, **READABLE) as endpoint:
@@ -218,11 +218,7 @@ def test_the_agent_s_turns_are_streamed_and_the_adapter_is_asked_where_no_model_
 
 
 async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: Endpoint, client: openai.OpenAI) -> None:
-    asked = {
-        "question": ASKED,
-        "model": "base",
-        "top_k": OWN_AGENT.depth + 1,
-    }  # too many to choose: one greedy reply
+    asked = {"question": ASKED, "model": "base", "top_k": OWN_AGENT.depth + 1}  # too many to choose: one greedy reply
     expected: Any = client.post("/search", cast_to=object, body=asked)
     http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {API_KEY}"}, timeout=PATIENCE_S)
     async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
@@ -322,15 +318,15 @@ def test_more_requests_than_can_wait_and_those_that_wait_too_long_are_told_to_co
 ) -> None:
     def ask(number: int) -> str:
         try:
-            options: Any = {"max_tokens": 64, "stream": number % 2 == 1, "extra_body": {"ignore_eos": True}}
+            options: Any = {"max_tokens": 32, "stream": number % 2 == 1, "extra_body": {"ignore_eos": True}}
             list(client.completions.create(model="base", prompt="One", **options))
         except openai.APIStatusError as error:
             problem = error.response.json()["error"]
             return f"{problem['type']} {problem['code']}, {error.response.headers['retry-after']} s"
         return "answered"
 
-    with ThreadPoolExecutor(64) as pool:
-        asked = [pool.submit(ask, number) for number in range(64)]
+    with ThreadPoolExecutor(48) as pool:
+        asked = [pool.submit(ask, number) for number in range(48)]
         wait(asked, return_when=FIRST_COMPLETED)  # who is refused is so before any reply is written: the engine has all it takes
         is_healthy = [httpx.get(f"{endpoint.url}{path}").status_code for path in ("/health", "/live")]
         is_busy = not all(future.done() for future in asked)

@@ -74,10 +74,7 @@ def test_options_are_those_of_a_file_and_of_the_call_and_a_secret_is_none(tmp_pa
 
 @pytest.mark.parametrize(
     ("options", "arguments"),
-    [
-        ({"agent": {"top_k": 0}}, ["--agent.top-k", "0"]),
-        ({"collect": {"presets": ["warm"]}}, ["--collect.presets", "warm"]),
-    ],
+    [({"agent": {"top_k": 0}}, ["--agent.top-k", "0"]), ({"collect": {"presets": ["warm"]}}, ["--collect.presets", "warm"])],
 )
 def test_a_wrong_option_is_refused_with_the_sentence_of_the_command_line(
     options: dict, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -61,7 +61,4 @@ def test_a_lost_node_is_noticed_when_fewer_are_seen_than_before(tmp_path: Path) 
     notes = Notes(tmp_path)
     assert notes.find_notice(2.5) == 2.0
     assert notes.find_notice(4.6) is None  # the one that is gone by then is another
-    assert notes.describe_looks(1, 4) == {
-        "call_s": {"num": 3, "p50": 0.2, "p99": 0.298, "max": 0.3},
-        "object_store_peak_mb": 5.0,
-    }
+    assert notes.describe_looks(1, 4) == {"call_s": {"num": 3, "p50": 0.2, "p99": 0.298, "max": 0.3}, "object_store_peak_mb": 5.0}

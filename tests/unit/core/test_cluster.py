@@ -159,10 +159,7 @@ print(json.dumps([usage_lib.usage_stats_enabled(), is_usage_stats_enabled(), not
             {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "0", "HF_HUB_DISABLE_TELEMETRY": "1"},
         ),
         ({"DO_NOT_TRACK": "0"}, REPORTS_OFF | {"DO_NOT_TRACK": "0"}),
-        (
-            {"RAY_USAGE_STATS_ENABLED": "1", "DO_NOT_TRACK": "1"},
-            REPORTS_OFF | {"RAY_USAGE_STATS_ENABLED": "1"},
-        ),
+        ({"RAY_USAGE_STATS_ENABLED": "1", "DO_NOT_TRACK": "1"}, REPORTS_OFF | {"RAY_USAGE_STATS_ENABLED": "1"}),
     ],
 )
 def test_switches_are_off_and_those_of_the_environment_stay(variables: dict[str, str], switches: dict[str, str]) -> None:
@@ -181,7 +178,6 @@ def test_the_processes_of_ray_are_told_what_the_driver_has() -> None:
 @pytest.mark.parametrize(
     ("variables", "before", "reporting"),
     [
-        ({}, "", [False, False, False]),
         ({}, "import huggingface_hub.constants", [False, False, False]),
         ({"RAY_USAGE_STATS_ENABLED": "1", "VLLM_NO_USAGE_STATS": "0", "HF_HUB_DISABLE_TELEMETRY": "0"}, "", [True, True, True]),
     ],

@@ -23,9 +23,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_command_line_goes_before_the_file_and_the_file_before_the_defaults(
-    tmp_path: Path,
-) -> None:
+def test_the_command_line_goes_before_the_file_and_the_file_before_the_defaults(tmp_path: Path) -> None:
     path = write(tmp_path, '[agent]\ntop_k = 4\nmax_iterations = 2\n[collect]\npresets = ["greedy", "diverse"]\n')
     config = load(RunConfig, ["--config", str(path), "--agent.top-k", "6"])
     assert (config.agent.top_k, config.agent.max_iterations, config.agent.depth) == (6, 2, 10)

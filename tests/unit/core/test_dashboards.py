@@ -1,7 +1,10 @@
-"""The Grafana dashboards ask for series that are exported, and no others; Grafana's own model of them knows all their fields."""
+"""The Grafana dashboards ask for series that are exported, and no others; Grafana's own model of them knows all their fields.
+Ray forgets gauges unless they are set again.
+"""
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,8 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 import drag_ray
-from drag_ray.cluster.metrics import RayRecorder, RayRequestRecorder, RayStageRecorder
+from drag_ray.cluster import metrics
+from drag_ray.cluster.metrics import GaugeRefresher, RayRecorder, RayRequestRecorder, RayStageRecorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 
 PACKAGE = Path(drag_ray.__file__).parent
@@ -115,3 +119,30 @@ def test_dashboards_can_stand_side_by_side() -> None:
     boards = [read(dashboard) for dashboard in DASHBOARDS]
     assert len(boards) == 3
     assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 3
+
+
+class NotedGauge:
+    def __init__(self) -> None:
+        self.noted: list[tuple[float, dict[str, str]]] = []
+
+    def set(self, value: float, tags: dict[str, str]) -> None:
+        self.noted.append((value, tags))
+
+
+def test_the_last_values_are_set_again_until_the_process_leaves_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_REFRESH_S", 0.01)
+    monkeypatch.setattr(metrics, "is_connected", lambda: True)
+    gauge, refresher = NotedGauge(), GaugeRefresher()
+    for value in (1.0, 2.0):
+        refresher.set(gauge, value, item="pages")
+    refresher.set(gauge, 5.0, item="rows")
+    deadline = time.monotonic() + 10
+    while len(gauge.noted) < 7 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert gauge.noted[:3] == [(1.0, {"item": "pages"}), (2.0, {"item": "pages"}), (5.0, {"item": "rows"})]
+    assert [(2.0, {"item": "pages"}), (5.0, {"item": "rows"})] == gauge.noted[3:5] == gauge.noted[5:7]
+    monkeypatch.setattr(metrics, "is_connected", lambda: False)
+    time.sleep(0.1)
+    num_noted = len(gauge.noted)
+    time.sleep(0.1)
+    assert len(gauge.noted) == num_noted

@@ -142,10 +142,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "what is listed": ("collect/trajectories/*", lambda root: read_listing(root / "collect")),
     "dealt records": ("dealt/part-00000/*", lambda root: read_dealt(root / "dealt" / part_name(0))),
     "turns": ("process/turns/*", lambda root: read_part(root / "process", PART).turns),
-    "scored trajectories": (
-        "process/trajectories/*",
-        lambda root: read_part(root / "process", PART).trajectories,
-    ),
+    "scored trajectories": ("process/trajectories/*", lambda root: read_part(root / "process", PART).trajectories),
     "sides": ("format/questions.parquet", lambda root: read_side(root / "format", "train")),
 }
 """What is read of a run, by which file it is and by what reads it."""

@@ -403,7 +403,7 @@ def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path:
         "format": "format",
     }
     assert [path.relative_to(tmp_path).as_posix() for path in list_finished(tmp_path)] == [
-        *("collect", "evaluate/of_long", "finetune/long", "finetune/short", "format", "index", "process"),
+        *("collect", "evaluate/of_long", "finetune/long", "finetune/short", "format", "index", "process")
     ]
 
 
@@ -436,10 +436,7 @@ def test_a_scope_has_stages_of_its_own_and_the_index_of_the_run(tmp_path: Path, 
     config = configure(tmp_path, "--scope", "rounds/2")
     runner.run_stages([STAGES[name] for name in ("collect", "process", "format")], config)
     manifest = artifacts.require_manifest(tmp_path / "rounds" / "2" / "format")
-    assert (manifest.stage, manifest.origin["reads"]) == (
-        "rounds/2/format",
-        {"process": "rounds/2/process", "index": "index"},
-    )
+    assert (manifest.stage, manifest.origin["reads"]) == ("rounds/2/format", {"process": "rounds/2/process", "index": "index"})
     with pytest.raises(ArtifactError, match=r"rounds/3/collect: no manifest\.json.*jobs/collect\.py --scope rounds/3"):
         run_stage(STAGES["process"], configure(tmp_path, "--scope", "rounds/3"))
     elsewhere = configure(tmp_path, "--scope", "rounds/3", "--reads", "collect=rounds/2/collect")

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 import pytest
 from conversation_cases import say
 from pydantic import ValidationError, create_model
+from training_cases import describe_job
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from drag_ray.engine.conversation import PromptCompletion, Row
-from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
@@ -47,16 +48,7 @@ def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenize
     (tmp_path / "train.jsonl").write_text(json.dumps(row))
     (tmp_path / "validation.jsonl").write_text("")
     options = {"parrot": Parrot(repeats=3), "epochs": 1, "dtype": "float32", "warmup_ratio": 0, "device": "cpu"}
-    job = TrainJob(
-        ParrotConfig.model_validate(options),
-        str(tmp_path / "model"),
-        train_path=tmp_path / "train.jsonl",
-        validation_path=tmp_path / "validation.jsonl",
-        image_dirs=(),
-        use_gpu=False,
-        num_workers=1,
-        num_threads=1,
-    )
+    job = describe_job(ParrotConfig.model_validate(options), tmp_path / "model", tmp_path)
     outcome = train(
         job,
         tokenize_training_rows(job),

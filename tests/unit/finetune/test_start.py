@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,6 +107,25 @@ def test_what_the_engine_names_is_what_training_starts_from_and_no_adapter_is_re
     with pytest.raises(ConfigError, match=r"engine\.adapter .*no such file"):
         stage.run(sections, Inputs({}), None)  # type: ignore[arg-type]
     assert not compares_prompts(FinetuneSections(EngineConfig(), FinetuneConfig()), Inputs({"format": tmp_path}, tmp_path))
+
+
+def test_training_is_given_the_images_of_tools_and_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lineage(tmp_path, {})
+    for name in ("format/sft_query", "format/images", "index"):
+        (tmp_path / name).mkdir()
+    write_rows(tmp_path / "format" / "sft_query", ROWS)
+    given: list[Any] = []
+    outcome = SimpleNamespace(return_value=TrainError("enough"))
+    monkeypatch.setattr(stage, "_fit", lambda *arguments: given.append(arguments) or outcome)
+    folder: Any = SimpleNamespace(path=tmp_path / "finetune")
+    with pytest.raises(TrainError, match="enough"):
+        stage.run(
+            FinetuneSections(EngineConfig(), FinetuneConfig()), Inputs({n: tmp_path / n for n in ("format", "index")}), folder
+        )
+    [[_, _, _, rows_dir, image_dirs, *_]] = given
+    assert rows_dir == tmp_path / "format" / "sft_query"
+    names = ("format/images", "index/page_images", "index/question_images")
+    assert image_dirs == tuple(tmp_path / name for name in names)
 
 
 OF_ENGINE = {"engine": {"model": "embedded"}}

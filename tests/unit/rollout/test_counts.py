@@ -1,8 +1,10 @@
 """Counts of rollouts, compared with counts by hand; of a chunk, and of the files that the chunks became."""
 
+import itertools
 import random
 from pathlib import Path
 
+import polars as pl
 import pytest
 from factories import build_answer, build_call, build_question, build_search, build_trajectory, build_turn
 
@@ -11,7 +13,7 @@ from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import process_part
 from drag_ray.process.trajectories import read_records
 from drag_ray.rollout import counts
-from drag_ray.rollout.counts import COUNTS, ROLLOUT_COUNTS, count_chunk, count_files
+from drag_ray.rollout.counts import COUNTS, ROLLOUT_COUNTS, count_chunk, count_files, count_yields
 from drag_ray.storage import artifacts
 from drag_ray.types import Trajectory
 
@@ -103,6 +105,25 @@ def test_nothing_counts_as_nothing(tmp_path: Path) -> None:
     assert set(count_files([])) == (set(COUNTS) - set(ROLLOUT_COUNTS)) | {"found", "queries_per_question", *YIELDS}
 
 
-@pytest.mark.parametrize("name", sorted(COUNTS))
-def test_every_count_is_explained(name: str) -> None:
-    assert COUNTS[name][0].islower()
+def build_searches(*rows: tuple[str, int, str, bool]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=["question_id", "state", "query_key", "found"], orient="row")
+
+
+def test_nothing_yields_nothing() -> None:
+    assert set(count_yields(build_searches(("q1", 1, "bad", False))).values()) == {0}
+    assert set(count_yields(build_searches(("q1", 1, "bad", False)).clear()).values()) == {0}
+
+
+def test_yields_are_those_of_a_plain_count() -> None:
+    draw = random.Random(1)
+    rows = [(f"q{draw.randrange(5)}", draw.randrange(3), draw.choice("abcdef")) for _ in range(200)]
+    searches = [(question, state, query, ord(query) % (1 + int(question[1])) == 0) for question, state, query in rows]
+    distinct = set(searches)
+    pairs = [
+        (one, other) for one, other in itertools.product(distinct, distinct) if one[:2] == other[:2] and one[3] and not other[3]
+    ]
+    assert count_yields(build_searches(*searches)) == {
+        "questions_with_success": len({question for question, _, _, found in searches if found}),
+        "distinct_successful_queries": len({(question, query) for question, _, query, found in searches if found}),
+        "preference_pairs": len(pairs),
+    }

@@ -1,4 +1,4 @@
-"""Who has which of the engines that are kept."""
+"""Who has which of the engines that are kept, and who asks one to rest."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.rollout.engine_pool import EnginePool, EngineSpec
+from drag_ray.rollout.engine_pool import EngineActor, EnginePool, EngineSpec
 
 SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0)
 
@@ -75,3 +75,38 @@ async def test_each_offer_takes_back_all_engines_and_has_a_number_of_its_own(poo
     second = await pool.acquire("b")
     assert second.engine is first.engine is made[0]
     assert second.offer != first.offer
+
+
+class RestingEngine:
+    """Takes a moment to rest, and minds being asked to while it does or after."""
+
+    def __init__(self) -> None:
+        self.is_awake = True
+
+    async def rest(self) -> None:
+        assert self.is_awake, "asked to rest twice"
+        self.is_awake = False
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def engine() -> RestingEngine:
+    return RestingEngine()
+
+
+@pytest.fixture
+def actor(engine: RestingEngine, monkeypatch: pytest.MonkeyPatch) -> EngineActor:
+    spec: Any = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0.9)
+    actor = EngineActor(spec)
+    monkeypatch.setattr(actor, "_engine", engine)
+    return actor
+
+
+async def test_who_asks_for_the_gpu_while_the_engine_goes_to_rest_waits_until_it_does(
+    actor: EngineActor, engine: RestingEngine
+) -> None:
+    first = asyncio.create_task(actor.rest())
+    await asyncio.sleep(0)
+    assert not engine.is_awake
+    await actor.rest()
+    assert first.done()
