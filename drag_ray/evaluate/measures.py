@@ -35,7 +35,6 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
         for measure in (
             *_build_success_measures(top_k, depth),
             *_build_rank_measures(depth),
-            *_build_conditional_measures(),
             *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
         )
     ]
@@ -108,30 +107,6 @@ def _build_at_cutoffs(
         Measure(f"{kind.lower()}_at_{k}", f"{kind}@{k}", f"{definition} {k}", unit, lambda r, k=k: float(compute(r, k)))
         for k in HIT_CUTOFFS
         if k <= depth
-    ]
-
-
-def _build_conditional_measures() -> list[Measure]:
-    """Of the questions that have a hit alone, so that a policy with fewer of them may look better."""
-    reciprocal = "1 / rank over the questions with a first hit only"
-    first = "rank over the questions with a first hit only"
-    best = "best rank of all searches over the questions with a success only"
-
-    def measure(name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None]) -> Measure:
-        return Measure(name, label, definition, Unit.COUNT, compute, higher_is_better=False)
-
-    return [
-        Measure(
-            "mrr_over_hits",
-            "MRR over first hits",
-            reciprocal,
-            Unit.SCORE,
-            lambda r: r.reciprocal_rank if r.is_first_hit else None,
-        ),
-        measure(
-            "first_hit_rank", "Rank of first hits", first, lambda r: r.searches.first_search_rank if r.is_first_hit else None
-        ),
-        measure("best_hit_rank", "Best rank", best, lambda r: r.searches.best_rank if r.is_found else None),
     ]
 
 
