@@ -74,8 +74,7 @@ from drag_ray.questions.drafts import DRAFT
 from drag_ray.questions.outcome import REJECTED_NAME, ROWS_NAME
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, Factors, RerankConfig
-from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
+from drag_ray.search.dense import DenseSearcher, HybridSearcher, fuse_rankings
 from drag_ray.search.ranker import Ranking
 from drag_ray.search.rerank import PageRanker, ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
