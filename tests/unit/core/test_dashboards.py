@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 import drag_ray
-from drag_ray.cluster.metrics import RayRecorder, RayRequestRecorder, RayStageRecorder
+from drag_ray.cluster.metrics import RayRecorder, RayRequestRecorder, StageRecorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 
 PACKAGE = Path(drag_ray.__file__).parent
@@ -50,7 +50,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     for kind in SUFFIXES:
         monkeypatch.setattr(metrics, kind, note(kind))
     RayRecorder({}, COUNTS | WORKER_COUNTS)
-    RayStageRecorder({})
+    StageRecorder({})
     RayRequestRecorder()
     return series
 
