@@ -59,8 +59,7 @@ from drag_ray.engine.encoders.reranker import Reranker, load_reranker
 from drag_ray.engine.models.embedded import MINILM
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
 from drag_ray.engine.models.model_folder import resolve_model, resolve_name
-from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval
-from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values, holm
+from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_sign_flip_p_values, holm
 from drag_ray.finetune import encoder_trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.outcome import ENCODER_DIR_NAME
