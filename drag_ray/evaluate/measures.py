@@ -1,5 +1,5 @@
-"""The measures that are reported: of what searches find, of a rollout as a whole (what it costs, how it asks, what it answers), and
-those on parts of the questions."""
+"""The measures that are reported: of what searches find, of a rollout as a whole (cost, queries, answer), and on parts of the
+questions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

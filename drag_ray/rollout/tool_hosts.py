@@ -83,13 +83,14 @@ class HostedTool:
     Args:
         name: as the model calls it.
         hosts: the actors.
+        calls_at_once: of each of them.
     """
 
-    def __init__(self, name: str, hosts: Sequence[Any]) -> None:
+    def __init__(self, name: str, hosts: Sequence[Any], calls_at_once: int) -> None:
         self._name = name
         self._hosts = hosts
         self._under_way = [0] * len(hosts)
-        self._free = asyncio.Semaphore(len(hosts))
+        self._free = asyncio.Semaphore(len(hosts) * calls_at_once)
 
     async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
         """See `CallTool`."""
@@ -131,15 +132,17 @@ def host_tools(options: WorkerOptions, settings: RolloutConfig) -> Generator[Wor
     hosts = {config.tool: [_start(config, slim) for _ in range(config.num_actors)] for config in settings.tool_hosts}
     try:
         names = _open(hosts)
-        hosted = [(name, hosts[config.tool]) for config in settings.tool_hosts for name in names[config.tool]]
+        hosted = [
+            (name, hosts[config.tool], config.calls_at_once) for config in settings.tool_hosts for name in names[config.tool]
+        ]
         yield replace(options, build_callers=partial(_build_callers, hosted))
     finally:
         for host in (host for of_tool in hosts.values() for host in of_tool):
             ray.kill(host)
 
 
-def _build_callers(hosted: Sequence[tuple[str, Sequence[Any]]]) -> Mapping[str, CallTool]:
-    return {name: HostedTool(name, hosts) for name, hosts in hosted}
+def _build_callers(hosted: Sequence[tuple[str, Sequence[Any], int]]) -> Mapping[str, CallTool]:
+    return {name: HostedTool(name, hosts, calls_at_once) for name, hosts, calls_at_once in hosted}
 
 
 def _start(config: ToolHostConfig, options: WorkerOptions) -> Any:
@@ -147,7 +150,7 @@ def _start(config: ToolHostConfig, options: WorkerOptions) -> Any:
     resources = {"num_cpus": config.num_cpus, "num_gpus": config.num_gpus}
     # A call that finds its actor gone waits for the next one; the call that has ended it does so once more.
     lasting = {"max_restarts": -1, "max_task_retries": 1}
-    return actor.options(**resources, **lasting, max_concurrency=1).remote(options, config.tool)
+    return actor.options(**resources, **lasting, max_concurrency=config.calls_at_once).remote(options, config.tool)
 
 
 def _open(hosts: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:

@@ -1,5 +1,5 @@
-"""Bootstrap intervals of means, paired tests of differences with Holm's correction, and their power, over clusters of questions that
-depend on each other.
+"""Bootstrap intervals of means, paired tests of differences with Holm's correction and their power, over clusters of questions
+that depend on each other.
 
 Values come as arrays of shape (num_questions, num_measures), NaN where a measure does not apply to a question.
 Clusters, the questions of a document each, are what is resampled, so one draw serves every measure and every policy and keeps
