@@ -39,10 +39,9 @@ from drag_ray.evaluate.outcome import read_comparison, read_question_weights, re
 from drag_ray.evaluate.policies.policy import BASE_NAME, is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters, holm
 from drag_ray.evaluate.statistics.rows import Row as Comparison
 from drag_ray.evaluate.statistics.rows import build_rows as compare_pairs
-from drag_ray.evaluate.statistics.significance import holm
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher

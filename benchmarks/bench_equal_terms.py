@@ -38,8 +38,7 @@ from drag_ray.evaluate.statistics.rows import build_rows
 from drag_ray.finetune.outcome import TUNED_NAME
 from drag_ray.index import vector_parts
 from drag_ray.search.config import EmbeddingConfig, RerankConfig
-from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.dense import DenseSearcher, HybridSearcher
 from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher

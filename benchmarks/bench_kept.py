@@ -33,8 +33,9 @@ from drag_ray.evaluate.statistics.intervals import (
     compute_cluster_sizes,
     compute_clusters,
     compute_interval,
+    compute_sign_flip_p_values,
+    holm,
 )
-from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values, holm
 from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Page, Question
 

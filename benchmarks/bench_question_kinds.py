@@ -34,7 +34,7 @@ from drag_ray.baselines import feature_training
 from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.corpus.split import find_overlaps
-from drag_ray.evaluate.statistics.significance import holm
+from drag_ray.evaluate.statistics.intervals import holm
 from drag_ray.types import Hits, Question
 
 SETS = ("medquad", "fairytaleqa", "ohr_bench")

@@ -61,8 +61,7 @@ from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.embedded import MINILM
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
 from drag_ray.engine.models.model_folder import resolve_model, resolve_name
-from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval
-from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values, holm
+from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_sign_flip_p_values, holm
 from drag_ray.finetune import encoder_trainer, trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
@@ -76,8 +75,7 @@ from drag_ray.questions.drafts import DRAFT
 from drag_ray.questions.outcome import REJECTED_NAME, ROWS_NAME
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, Factors, RerankConfig
-from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
+from drag_ray.search.dense import DenseSearcher, HybridSearcher, fuse_rankings
 from drag_ray.search.ranker import Ranking
 from drag_ray.search.rerank import PageRanker, ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher

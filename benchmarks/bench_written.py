@@ -18,7 +18,7 @@ import numpy as np
 from bench_rankers import MEASURES, UNTRAINED, compare_values, find_best_untrained, measure, read_outputs
 from record import write_result
 
-from drag_ray.evaluate.statistics.significance import holm
+from drag_ray.evaluate.statistics.intervals import holm
 from drag_ray.storage.artifacts import read_manifest
 from drag_ray.storage.json_text import parse_json
 

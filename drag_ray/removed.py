@@ -11,7 +11,7 @@ RERANK_INSTEAD = "Train a reranker (--train-reranker, or finetune.method rerank)
 
 OPTIONS = {
     **dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD),
-    "serve.ready_timeout_s": _CONSTANT,
+    **dict.fromkeys(("serve.ready_timeout_s", "storage.connections"), _CONSTANT),
     **{
         f"agent.web_search.{name}": _PROVIDER_INSTEAD
         for name in ("query_field", "key_header", "results_field", "title_field", "url_field", "snippet_field")

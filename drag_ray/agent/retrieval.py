@@ -6,8 +6,7 @@ from drag_ray.agent.environment import PageIndex
 from drag_ray.errors import ConfigError
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, RetrievalName
-from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.dense import DenseSearcher, HybridSearcher
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 

@@ -1,16 +1,21 @@
-"""Dense retrieval: the question, by the vectors that an embedding model has made of the pages and makes of the question."""
+"""Dense retrieval: the question, by the vectors that an embedding model has made of the pages and makes of the question; and
+hybrid, what BM25 and the vectors find, fused by reciprocal rank or by scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from pydantic import Field
+
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.question import RawQuestion
+from drag_ray.config import BaseConfig
+from drag_ray.search.config import RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageIndex
-    from drag_ray.search.dense import DenseSearcher
+    from drag_ray.search.dense import DenseSearcher, HybridSearcher
     from drag_ray.search.searcher import Searcher
 
 
@@ -65,3 +70,52 @@ class IndexDense(Dense):
     name = "index_dense"
     summary = "dense by the vectors that the index was built with, where the stage embed has made others"
     takes_own_of_index = True
+
+
+class HybridConfig(BaseConfig):
+    """Fusion of the rankings by words and by vectors: by reciprocal rank, or with agent.dense_weight by scores."""
+
+    depth: int = Field(default=100, ge=1)
+    """best pages that are taken of each of the two rankings"""
+    rrf_k: int = Field(default=60, ge=0)
+    """the constant of a fusion by ranks: the larger, the less the first ranks stand out"""
+
+
+@dataclass(frozen=True)
+class Hybrid(Dense):
+    """Searches for the question by words and by vectors."""
+
+    name = "hybrid"
+    summary = (
+        "the question, word for word, by words and by the vectors of an embedding model, fused by reciprocal rank; beside every "
+        "policy of one turn, as POLICY+hybrid, the same of what that searches for, and beside baselines that search for weighted "
+        "terms what these find together with the vectors of the question"
+    )
+    section = ("hybrid", HybridConfig)
+
+    options: HybridConfig = field(default_factory=HybridConfig)
+    dense_weight: float | None = None
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options, the weight that its agent gives vectors, and its vectors."""
+        return cls(cls.find_vectors(sources), sources.options.take(HybridConfig), sources.dense_weight)
+
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "HybridSearcher":
+        """The index and its vectors, with the model that made them."""
+        from drag_ray.search.dense import HybridSearcher
+
+        dense = self.open_dense(searcher, questions)
+        return HybridSearcher(searcher, dense, self.options.depth, self.options.rrf_k, self.dense_weight)
+
+
+class IndexHybrid(Hybrid):
+    """The same by the vectors that the index was built with."""
+
+    name = "index_hybrid"
+    summary = "the question as hybrid finds pages for it, by the vectors that the index was built with, as index_dense"
+    takes_own_of_index = True
+
+
+FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense": Dense, "hybrid": Hybrid}
+"""The search for the question itself by each retrieval, whose pages another baseline puts in order."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field
 
 from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.dense import FOUND_BY
 from drag_ray.baselines.feature_model import FeatureModel
-from drag_ray.baselines.hybrid import FOUND_BY
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.config import BaseConfig
 from drag_ray.search.config import RetrievalName

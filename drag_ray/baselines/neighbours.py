@@ -17,8 +17,7 @@ from pydantic import Field
 
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
 from drag_ray.baselines.question_words import QuestionWords
-from drag_ray.baselines.weights import expand_terms, write_weights, write_words
-from drag_ray.baselines.word_forms import WordForms
+from drag_ray.baselines.weights import WordForms, expand_terms, write_weights, write_words
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Question

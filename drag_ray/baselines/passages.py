@@ -1,11 +1,13 @@
-"""Baselines whose query is made of a passage that the engine writes for the question.
+"""Baselines whose query is made of a passage that the engine writes for the question, HyDE and Query2doc.
 
 Their queries count: a term weighs as often as it occurs, as in the bag of words of these papers' search engine.
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field
@@ -14,13 +16,18 @@ from drag_ray.agent.keywords import write_keywords
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions
-from drag_ray.baselines.weights import write_weights
+from drag_ray.baselines.weights import expand_terms, write_weights
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK_END
+from drag_ray.storage.file_access import reading
 
 _NUM_ADDED_WORDS = 8
 """Words of a passage that are proposed to a collection."""
+_HYDE_REQUEST = "Please write a passage to answer the question.\nQuestion: {question}\nPassage:"
+_QUERY2DOC_REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
+_QUESTION_REPEATS = 5
+"""Query2doc: how often the terms of the question count."""
 _NO_TAGS = str.maketrans("<>", "  ")
 
 Analyze = Callable[[str], list[str]]
@@ -99,3 +106,91 @@ class PassageBaseline(TermBaseline):
 def extract_passage(text: str) -> str:
     """The passage in a reply: on one line, without the thinking before it, and without tags, which it could be mistaken for."""
     return " ".join(text.rpartition(THINK_END)[2].translate(_NO_TAGS).split())
+
+
+@dataclass(frozen=True)
+class Hyde(PassageBaseline):
+    """HyDE: Gao, Ma, Lin and Callan, Precise Zero-Shot Dense Retrieval without Relevance Labels (2022). A passage is the query.
+
+    The paper averages the embeddings of several passages; a keyword index has no such mean, so here it is one passage.
+    """
+
+    name = "hyde"
+    summary = "a passage that the base model writes for the question, having seen no page"
+
+    def build_messages(self, question: str) -> tuple[Message, ...]:
+        """The paper's request for a web search."""
+        return ({"role": "user", "content": _HYDE_REQUEST.format(question=question)},)
+
+    def weigh_terms(self, question: str, passage: str, analyze: Analyze) -> dict[str, float]:
+        """The terms of the passage with their counts."""
+        return dict(Counter(analyze(passage)))
+
+
+@dataclass(frozen=True, slots=True)
+class PassageExample:
+    """A training question with the beginning of a page that answers it."""
+
+    question: str
+    passage: str
+
+
+@dataclass(frozen=True)
+class Query2doc(PassageBaseline):
+    """Query2doc: Wang, Yang and Wei, Query2doc: Query Expansion with Large Language Models (2023), in its form for BM25.
+
+    The question five times, then a passage, is the query; the prompt for the passage shows `examples`, training questions with
+    their pages.
+    """
+
+    name = "query2doc"
+    summary = "the question and a passage that the base model writes, having seen pages of training questions alone"
+
+    examples: tuple[PassageExample, ...] = ()
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options, and examples from its index."""
+        options = sources.options.take(PassageConfig)
+        drawn = (options.num_examples, options.example_chars, sources.seed)
+        return cls(options, read_examples(sources.index_dir, *drawn, sources.written_dir))
+
+    def build_messages(self, question: str) -> tuple[Message, ...]:
+        """The paper's request, with the examples as earlier turns of a conversation."""
+        messages: list[Message] = []
+        for example in self.examples:
+            messages.append({"role": "user", "content": _QUERY2DOC_REQUEST.format(question=example.question)})
+            messages.append({"role": "assistant", "content": example.passage})
+        messages.append({"role": "user", "content": _QUERY2DOC_REQUEST.format(question=question)})
+        return tuple(messages)
+
+    def weigh_terms(self, question: str, passage: str, analyze: Analyze) -> dict[str, float]:
+        """The terms of the question, `_QUESTION_REPEATS` times, and of the passage, with their counts."""
+        return expand_terms(analyze(question), _QUESTION_REPEATS, Counter(analyze(passage)))
+
+
+def read_examples(
+    index_dir: Path, num_examples: int, passage_chars: int, seed: int, written_dir: Path | None = None
+) -> tuple[PassageExample, ...]:
+    """Training questions of a run (see `read_run_questions`), drawn at random, each with how its first evidence page begins.
+
+    Raises:
+        DataError: the questions cannot be read.
+        ArtifactError: the pages cannot be read.
+    """
+    import polars as pl
+
+    from drag_ray.corpus.questions import draw_questions, read_split
+
+    if not num_examples:
+        return ()
+    train = read_split(index_dir, "train", written_dir)
+    examples: list[PassageExample] = []
+    pages_path = index_dir / "pages.parquet"
+    for question in draw_questions(train, num_examples, seed) if train else []:
+        page = question.evidence[0]
+        is_page = (pl.col("file") == page.file) & (pl.col("page_number") == page.page_number)
+        with reading(pages_path):
+            [text] = pl.scan_parquet(pages_path, glob=False).filter(is_page).select("text").collect()["text"]
+        examples.append(PassageExample(question.question, " ".join(text.split())[:passage_chars]))
+    return tuple(examples)

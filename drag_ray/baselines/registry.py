@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, create_model
 
 from drag_ray.baselines.baseline import Baseline, OptionSections
-from drag_ray.baselines.dense import Dense, IndexDense
+from drag_ray.baselines.dense import Dense, Hybrid, IndexDense, IndexHybrid
 from drag_ray.baselines.features import Features
-from drag_ray.baselines.hybrid import Hybrid, IndexHybrid
-from drag_ray.baselines.hyde import Hyde
-from drag_ray.baselines.keywords import QuestionKeywords
 from drag_ray.baselines.neighbours import Neighbours
-from drag_ray.baselines.query2doc import Query2doc
-from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.passages import Hyde, Query2doc
+from drag_ray.baselines.question import QuestionKeywords, RawQuestion
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rm3 import Rm3
 from drag_ray.baselines.templates import Templates

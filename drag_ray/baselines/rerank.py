@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from drag_ray.baselines.baseline import Sources
-from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.dense import FOUND_BY, Dense
 from drag_ray.baselines.feature_model import FeatureModel
-from drag_ray.baselines.hybrid import FOUND_BY
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import Factors, RerankConfig, RetrievalName

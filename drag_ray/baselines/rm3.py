@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field
 
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
-from drag_ray.baselines.weights import write_weights
-from drag_ray.baselines.word_forms import WordForms
+from drag_ray.baselines.weights import WordForms, write_weights
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Evidence

@@ -1,18 +1,20 @@
 """Queries of weighted terms, written as text so that a trajectory shows just what was searched: `kidney^0.5 stone^0.25`; and
-words with weights, as a policy writes them: `therapy^2 surgery`."""
+words with weights, as a policy writes them: `therapy^2 surgery`; and terms of an index back to words, for a stem is none."""
 
 import random
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from drag_ray.errors import SearchIndexError
+from drag_ray.search.normal_form import normalise
 from drag_ray.search.weighted_words import write_weight
 from drag_ray.types import Hit, Hits, Page
 
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
+
 
 _MARK = "^"
 _PART = re.compile(r"(?P<term>.+)\^(?P<weight>\d+(\.\d+)?(e[+-]?\d+)?)")
@@ -73,3 +75,40 @@ def vary_words(weights: Mapping[str, int], random_numbers: random.Random) -> dic
 def write_words(weights: Mapping[str, int]) -> str:
     """Words with their weights as an addition to a question: `therapy^2 surgery`."""
     return " ".join(write_weight(word, weight) for word, weight in weights.items())
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class WordForms:
+    """The words that terms stand for in some texts.
+
+    Args:
+        analyze: from a text to the terms that the index has of it.
+    """
+
+    def __init__(self, analyze: Callable[[str], list[str]]) -> None:
+        self._analyze = analyze
+        self._terms: dict[str, str] = {}
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, text: str) -> set[str]:
+        """Take in the words of a text; returns the terms of those that are a term each."""
+        terms: set[str] = set()
+        for word, count in Counter(_WORD.findall(normalise(text).lower())).items():
+            term = self._to_term(word)
+            if term:
+                self._counts[term][word] += count
+                terms.add(term)
+        return terms
+
+    def write(self, term: str) -> str:
+        """The commonest word for a term, of equals the first in the alphabet; the term itself if no text had a word for it."""
+        counts = self._counts.get(term)
+        return min(counts, key=lambda word: (-counts[word], word)) if counts else term
+
+    def _to_term(self, word: str) -> str:
+        if word not in self._terms:
+            terms = self._analyze(word)
+            self._terms[word] = terms[0] if len(terms) == 1 else ""
+        return self._terms[word]

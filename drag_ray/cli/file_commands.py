@@ -1,4 +1,5 @@
-"""Commands about what lies on disk, which need no Ray: look at trajectories and training rows, take trajectories in and out."""
+"""Commands about what lies on disk, which need no Ray: look at a run, its trajectories and training rows, take them in and out,
+send finished stages to an object store and fetch them."""
 
 import argparse
 import math
@@ -19,6 +20,11 @@ FILE_COMMANDS = {
     "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
     "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
     "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
+    "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
+    "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
+    "review": "Look at the test questions of a run beside their pages, on a page for the browser, and say which are kept.",
+    "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
+    "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
 }
 
 
@@ -26,7 +32,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
     """Run one of `FILE_COMMANDS`.
 
     Raises:
-        DragRayError: a file or an option is wrong.
+        DragRayError: a file, a folder, a URI or an option is wrong, or the store refuses.
     """
     commands = {
         "show": _show,
@@ -36,6 +42,11 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         "score": _score,
         "compare": _compare,
         "verify": _verify,
+        "status": _status,
+        "cost": _cost,
+        "review": _review,
+        "push": _push,
+        "pull": _pull,
     }
     try:
         commands[command](argv)
@@ -208,6 +219,82 @@ def _verify(argv: Sequence[str]) -> None:
         changes = accept_changes(options.path)
         print(to_displayable("\n".join([f"accepted: {change.path}" for change in changes]) or "nothing has changed"))
     verify_stages(options.path)
+
+
+def _status(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray status", description=FILE_COMMANDS["status"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be at work")
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    options = parser.parse_args(argv)
+    from drag_ray.pipeline.status import format_json, format_status, read_status
+
+    stages = read_status(options.run)
+    print(format_json(stages) if options.json else to_displayable(format_status(stages)))
+
+
+def _cost(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray cost", description=FILE_COMMANDS["cost"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose stages were started with prices")
+    parser.add_argument(
+        "--questions", type=_parse_number, default=0, metavar="N", help="what a collection of so many would cost, at its rate"
+    )
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    options = parser.parse_args(argv)
+    from drag_ray.pipeline.cost import format_costs, format_json, read_costs
+
+    costs = read_costs(options.run)
+    print(format_json(costs, options.questions) if options.json else to_displayable(format_costs(costs, options.questions)))
+
+
+def _parse_number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} questions; expected 1 or more")
+    return number
+
+
+def _review(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray review", description=FILE_COMMANDS["review"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose questions are written, or given")
+    help_text = "questions that filters have left out, to look at among the others without knowing it; 20 where nothing is said"
+    parser.add_argument("--left-out", type=int, default=20, metavar="N", help=help_text)
+    parser.add_argument("--port", type=int, default=8010, help="of this machine, for the page; 0: any that is free")
+    parser.add_argument("--summary", action="store_true", help="print how far the filters agree with the verdicts, and end")
+    options = parser.parse_args(argv)
+    from drag_ray.questions.review import list_items
+    from drag_ray.storage.artifacts import read_manifest, require_manifest
+
+    index_dir, written_dir = options.run / "index", options.run / "questions"
+    require_manifest(index_dir, "python jobs/index.py")
+    items = list_items(index_dir, written_dir if read_manifest(written_dir) else None, max(0, options.left_out))
+    from drag_ray.serve.review import Review, format_agreement, serve_review
+
+    review = Review(options.run, items)
+    if not options.summary:
+        serve_review(review, options.port)
+    print(format_agreement(review.items, review.verdicts))
+
+
+def _push(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray push", description=FILE_COMMANDS["push"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("uri", metavar="URI", help="a place for this run alone, as s3://BUCKET/runs/mine")
+    options = parser.parse_args(argv)
+    from drag_ray.api.run import open_run
+
+    open_run(options.run).push(options.uri)
+
+
+def _pull(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray pull", description=FILE_COMMANDS["pull"])
+    parser.add_argument("uri", metavar="URI", help="where the run was pushed to")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which need not be there")
+    help_text = "stages to fetch with what they were made from, as finetune or finetune/dpo; all without"
+    parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help=help_text)
+    options = parser.parse_args(argv)
+    from drag_ray.api.run import open_run
+
+    open_run(options.run).pull(options.uri, options.stages)
 
 
 def _describe(command: str, preposition: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from drag_ray.cli.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.cli.file_commands import FILE_COMMANDS, run_file_command
-from drag_ray.cli.run_commands import RUN_COMMANDS, run_command_of_a_run
 from drag_ray.cluster.interruption import INTERRUPTED, ending_on_interrupt
 from drag_ray.errors import ConfigError, DragRayError, MissingPackageError
 from drag_ray.extras import explain_missing
@@ -25,9 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     stages = {name: stage.summary for name, stage in STAGES.items()}
-    commands = (
-        stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS | RUN_COMMANDS
-    )
+    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
@@ -69,8 +66,6 @@ def _dispatch(command: str, argv: Sequence[str]) -> None:
         run_endpoint_command(command, argv)
     elif command in FILE_COMMANDS:
         run_file_command(command, argv)
-    elif command in RUN_COMMANDS:
-        run_command_of_a_run(command, argv)
     else:
         _run(command, argv)
 

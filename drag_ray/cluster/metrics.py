@@ -136,57 +136,45 @@ class RayRecorder(Recorder):
 
 
 class StageRecorder:
-    """Takes how far a stage is, and forgets it."""
-
-    def set_running(self, is_running: bool) -> None:
-        """Note that the stage begins, or has ended."""
-
-    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
-        """Note how many of its items (`pages`, `parts`, `steps`) are done, and how many there are."""
-
-    def set_point(self, point: Mapping[str, float]) -> None:
-        """Note the last point of a training's curve; what has no gauge is passed over."""
-
-
-def open_stage_recorder(stage_dir: Path) -> StageRecorder:
-    """Takes how far the stage of a folder is; forgets it where this process is connected to no Ray."""
-    return RayStageRecorder(name_tags(stage_dir)) if is_connected() else StageRecorder()
-
-
-class RayStageRecorder(StageRecorder):
-    """Records how far a stage is as metrics of its process.
+    """Records how far a stage is as metrics of its process; without tags it forgets what it is told.
 
     Args:
         tags: as of `name_tags`.
     """
 
-    def __init__(self, tags: Mapping[str, str]) -> None:
+    def __init__(self, tags: Mapping[str, str] | None = None) -> None:
+        self._gauges: dict[str, Any] = {}
+        if tags is None:
+            return
         from ray.util.metrics import Gauge
 
-        self._running, self._done, self._planned = (
-            Gauge(_PREFIX + name, help_text, (*_TAG_KEYS, *(() if name == "stage_running" else ("item",))))
-            for name, help_text in STAGE_GAUGES.items()
-        )
-        self._training = {name: Gauge(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in TRAINING_GAUGES.items()}
-        for gauge in (self._running, self._done, self._planned, *self._training.values()):
-            gauge.set_default_tags(dict(tags))
+        for name, help_text in (STAGE_GAUGES | TRAINING_GAUGES).items():
+            has_items = name in ("stage_done", "stage_planned")
+            self._gauges[name] = Gauge(_PREFIX + name, help_text, (*_TAG_KEYS, *(("item",) if has_items else ())))
+            self._gauges[name].set_default_tags(dict(tags))
 
     def set_running(self, is_running: bool) -> None:
         """Note that the stage begins, or has ended."""
-        _set_gauge(self._running, int(is_running))
+        self._set("stage_running", int(is_running))
 
     def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
-        """Note how far it is."""
-        _set_gauge(self._done, num_done, item=item)
-        if num_planned is not None:
-            _set_gauge(self._planned, num_planned, item=item)
+        """Note how many of its items (`pages`, `parts`, `steps`) are done, and how many there are."""
+        self._set("stage_done", num_done, item=item)
+        self._set("stage_planned", num_planned, item=item)
 
     def set_point(self, point: Mapping[str, float]) -> None:
-        """Note the last point of a training's curve."""
-        for name, gauge in self._training.items():
-            value = point.get(name.removeprefix("train_"))
-            if value is not None:
-                _set_gauge(gauge, value)
+        """Note the last point of a training's curve; what has no gauge is passed over."""
+        for name in TRAINING_GAUGES:
+            self._set(name, point.get(name.removeprefix("train_")))
+
+    def _set(self, name: str, value: float | None, **tags: str) -> None:
+        if name in self._gauges and value is not None:
+            _set_gauge(self._gauges[name], value, **tags)
+
+
+def open_stage_recorder(stage_dir: Path) -> StageRecorder:
+    """Takes how far the stage of a folder is; forgets it where this process is connected to no Ray."""
+    return StageRecorder(name_tags(stage_dir) if is_connected() else None)
 
 
 class RequestRecorder:

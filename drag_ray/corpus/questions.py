@@ -26,7 +26,7 @@ from drag_ray.corpus.records import (
 )
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
-from drag_ray.search.file_names import FileNames
+from drag_ray.search.page_table import FileNames
 from drag_ray.types import Evidence, Question
 
 _logger = logging.getLogger(__name__)

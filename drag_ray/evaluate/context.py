@@ -8,7 +8,7 @@ from typing import Any
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import PRESET
-from drag_ray.evaluate.policies.question_weights import FoundWeight
+from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
 from drag_ray.finetune.outcome import read_curve
 from drag_ray.prompt.outcome import PROMPTED_NAME, read_prompt
 from drag_ray.search.index import read_record

@@ -1,4 +1,4 @@
-"""The history of rounds of training on the validation questions: a table, a plot, and which round is best.
+"""The history of rounds of training on the validation questions: a table, and which round is best.
 
 Rounds need not collect from the same questions, so what one holds out for validation another may have trained on, and the
 averages of two sets of questions say nothing of two policies. They are compared on what all held out and none trained on.
@@ -8,25 +8,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.evaluate.measure import ANSWER_ACCURACY, Measure, choose_criterion, find_task
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.report.plots import SERIES_COLOURS, render_figure
 from drag_ray.finetune.outcome import TUNED_NAME
-from drag_ray.transcripts.webpage import render_page
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 _FOUND = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
 _ANSWERED = {"accuracy": ANSWER_ACCURACY, "anls": "anls"}
-_DRAWN = {"mrr": {"hit3": "Hit@3", "mrr": "MRR"}, "anls": {"accuracy": "answer accuracy", "anls": "ANLS*"}}
-"""What is drawn, with its label, by the measure that rounds are chosen by."""
+_LABELS = {"mrr": "MRR", "anls": "ANLS*"}
+"""Of the measures that rounds are chosen by."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class RoundResult:
     @property
     def chosen_by(self) -> str:
         """The label of that measure."""
-        return _DRAWN[self.ranked_by][self.ranked_by]
+        return _LABELS[self.ranked_by]
 
 
 def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
@@ -121,17 +117,6 @@ def format_history(history: Sequence[RoundResult]) -> str:
     return "\n".join(lines)
 
 
-def build_page(history: Sequence[RoundResult]) -> str:
-    """The history as HTML, with a plot."""
-    return render_page(
-        "evaluate/history.html.j2",
-        history=history,
-        best=choose_best(history),
-        rows=_list_rows(history),
-        figure=Markup(_draw(history)),
-    )
-
-
 def _list_rows(history: Sequence[RoundResult]) -> list[tuple[str, str, list[str]]]:
     """Label, method and metrics of each policy."""
     policies = [("question", "", history[0].question), ("base", "", history[0].base)]
@@ -140,26 +125,3 @@ def _list_rows(history: Sequence[RoundResult]) -> list[tuple[str, str, list[str]
         (label, method, ["-" if metrics[name] is None else f"{metrics[name]:.3f}" for name in history[0].tuned])
         for label, method, metrics in policies
     ]
-
-
-def _draw(history: Sequence[RoundResult]) -> str:
-    """A plot of each round's policy as a line, of the question itself as dashed lines; an SVG."""
-    numbers = [result.number for result in history]
-
-    def draw(axes: "Axes") -> None:
-        for colour, (key, label) in zip(SERIES_COLOURS, _DRAWN[history[0].ranked_by].items(), strict=False):
-            values = [result.tuned[key] for result in history]
-            axes.plot(
-                numbers, [float("nan") if value is None else value for value in values], color=colour, marker="o", label=label
-            )
-            of_question = history[-1].question[key]
-            if of_question is not None:
-                axes.axhline(of_question, color=colour, linestyle="--", label=f"{label} of the question")
-        axes.set_xticks(numbers)
-        axes.set_xlabel("round")
-        axes.set_ylabel("validation questions")
-        axes.legend()
-
-    best = choose_best(history)
-    reached = f"the best {best.chosen_by} is {best.tuned[best.ranked_by]} in round {best.number}"
-    return render_figure(draw, f"Line chart of {len(history)} rounds; {reached}.")

@@ -19,7 +19,7 @@ from drag_ray.evaluate.question_result import (
     is_within,
 )
 from drag_ray.recipes.v_retrver.task import describe_modalities
-from drag_ray.search.file_names import FileNames
+from drag_ray.search.page_table import FileNames
 from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.baseline import Baseline, TermBaseline
+from drag_ray.baselines.dense import Hybrid
 from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.baselines.features import Features
-from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
 from drag_ray.corpus.questions import draw_questions
@@ -24,9 +24,14 @@ from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
-from drag_ray.evaluate.policies.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, measure_latency, put_pages_in_order, read_pages
-from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, add_variants, search_by_both
+from drag_ray.evaluate.policies.retriever_rescoring import (
+    FoundWeight,
+    SearchAsAsked,
+    add_variants,
+    apply_found_weights,
+    search_by_both,
+)
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.policies.rollouts import roll_out, search_questions
 from drag_ray.evaluate.question_result import QuestionResult

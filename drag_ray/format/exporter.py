@@ -10,8 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from drag_ray.format import exports
-from drag_ray.format.columns import Row
-from drag_ray.format.examples import Example
+from drag_ray.format.columns import Example, Row
 from drag_ray.format.exports import ExportName
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import FormatName

@@ -8,9 +8,8 @@ import polars as pl
 import pyarrow as pa
 
 from drag_ray.format import rows
-from drag_ray.format.columns import Row, to_schema
+from drag_ray.format.columns import Example, Row, to_schema
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import Example
 from drag_ray.format.rows import FormatName
 from drag_ray.format.tables import ScoredPart
 from drag_ray.variants import load_variant

@@ -120,7 +120,7 @@ def _check(sections: IndexSections) -> None:
 
         Embedder(sections.embedding, "meta")
     if sections.image_embedding.model:
-        from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+        from drag_ray.engine.encoders.embedding import ImageEmbedder
 
         ImageEmbedder(sections.image_embedding, "meta")
         if not corpus.page_images:

@@ -31,8 +31,7 @@ from drag_ray.storage.file_access import reading
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from drag_ray.engine.encoders.embedding import Embedder
-    from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+    from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
 
 DIR_NAME = "vector_parts"
 IMAGES_DIR_NAME = "image_vector_parts"
@@ -177,7 +176,7 @@ class PictureEmbedder(PartEmbedder):
 
     @cached_property
     def _embedder(self) -> "ImageEmbedder":
-        from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+        from drag_ray.engine.encoders.embedding import ImageEmbedder
 
         return ImageEmbedder(self._config, _choose_device(self._config.device))
 

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.baselines.dense import Dense, IndexDense
-from drag_ray.baselines.hybrid import Hybrid, IndexHybrid
+from drag_ray.baselines.dense import Dense, Hybrid, IndexDense, IndexHybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import override
@@ -22,7 +21,6 @@ from drag_ray.evaluate.config import VALIDATION
 from drag_ray.evaluate.history import (
     RoundEvaluation,
     RoundResult,
-    build_page,
     choose_best,
     compare_rounds,
     format_history,
@@ -35,7 +33,7 @@ from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline,
 from drag_ray.pipeline.stages import STAGES, Stage
 from drag_ray.prompt.config import count_collected
 from drag_ray.stage_runs.address import Address
-from drag_ray.storage.artifacts import Manifest, write_json, write_text
+from drag_ray.storage.artifacts import Manifest, write_json
 
 _logger = logging.getLogger(__name__)
 
@@ -215,7 +213,7 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
     """Run `config.rounds` rounds, then evaluate the best one on the test questions; what is finished is skipped.
 
-    Writes `rounds/history.json`, a row a round, and `rounds/history.html`, the same with a plot.
+    Writes `rounds/history.json`, a row a round.
 
     Returns:
         The manifests of all stages, by their addresses.
@@ -237,7 +235,6 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         evaluations.append(_read_evaluation(round_config, number))
         history = compare_rounds(evaluations)
         write_json(config.run_dir / _SCOPE / f"{HISTORY_NAME}.json", [asdict(result) for result in history])
-        write_text(config.run_dir / _SCOPE / f"{HISTORY_NAME}.html", build_page(history))
     _logger.info(format_history(history))
     best = choose_best(history)
     _logger.info(f"round {best.number} has the best {best.chosen_by} on the validation questions; it is evaluated")

@@ -25,7 +25,7 @@ from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
-from drag_ray.search.node_copy import copy_to_node
+from drag_ray.search.index import copy_to_node
 from drag_ray.stage_runs.store import StoredStage
 from drag_ray.storage.file_access import open_own_folder
 from drag_ray.tools.calls import CallTool

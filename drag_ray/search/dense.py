@@ -1,9 +1,20 @@
-"""Dense search: the pages whose windows lie nearest to the query, by the vectors that an embedding model makes of both."""
+"""Dense search: the pages whose windows lie nearest to the query, by the vectors that an embedding model makes of both.
 
-from collections.abc import Callable, Sequence
+Hybrid search is by words and by vectors at once, fused by their ranks or by their scores.
+
+Reciprocal rank fusion: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
+Methods (SIGIR 2009). It looks at ranks alone, so that scores of different kinds need not be made comparable.
+
+Convex combination of standardised scores: Bruch, Gai and Ingber, An Analysis of Fusion Functions for Hybrid Retrieval (TOIS
+2023). It finds more, with a weight that suits the collection.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from drag_ray.search.rerank import standardise
 from drag_ray.search.searcher import Searcher, check_top_k
 from drag_ray.search.vectors import PROBE, PageVectors
 from drag_ray.search.weighted_words import strip_weights
@@ -77,3 +88,126 @@ class DenseSearcher:
             if len(self._embedded) < _NUM_KEPT:
                 self._embedded[text] = vector
         return vector
+
+
+RRF_K = 60
+"""The constant of the paper: the larger, the less the first ranks stand out."""
+FUSED_DEPTH = 100
+"""Best pages of each ranking that are fused, at least."""
+
+
+def fuse_rankings(rankings: Sequence[Sequence[Hit]], k: int = RRF_K) -> list[Hit]:
+    """All pages of the rankings, best first; equal scores in order of (file, page).
+
+    The score of a page is the sum of 1 / (k + rank) over the rankings that have it.
+
+    Args:
+        rankings: of one question, each with ranks from 1.
+        k: the constant of the sum.
+    """
+    scores: dict[tuple[str, int], float] = {}
+    for ranking in rankings:
+        for hit in ranking:
+            page = (hit.file, hit.page_number)
+            scores[page] = scores.get(page, 0.0) + 1 / (k + hit.rank)
+    return _order(scores)
+
+
+def fuse_scores(words: Sequence[Hit], dense: Sequence[Hit], dense_weight: float, depth: int) -> list[Hit]:
+    """All pages that words and vectors find, best first; equal scores in order of (file, page).
+
+    The score of a page is the mean of its two, each standardised over its ranking and counted from the lowest there, which is
+    that of a page it lacks.
+
+    Args:
+        words: with scores above 0.
+        dense: the nearest pages.
+        dense_weight: of the scores of vectors, of 1.
+        depth: pages that were wanted of each ranking: where words find fewer, all others have a score of 0.
+    """
+    scores: dict[tuple[str, int], float] = {}
+    unfound = [0.0] if len(words) < depth else []
+    for ranking, others, weight in ((words, unfound, 1 - dense_weight), (dense, [], dense_weight)):
+        values = standardise([*(hit.score for hit in ranking), *others])
+        lowest = min(values, default=0.0)
+        for hit, value in zip(ranking, values, strict=False):
+            page = (hit.file, hit.page_number)
+            scores[page] = scores.get(page, 0.0) + weight * (value - lowest)
+    return _order(scores)
+
+
+def fuse(words: Sequence[Hit], dense: Sequence[Hit], dense_weight: float | None, depth: int, k: int = RRF_K) -> list[Hit]:
+    """The fusion of what words and vectors find: by scores with a weight, by ranks without one."""
+    return fuse_rankings([words, dense], k) if dense_weight is None else fuse_scores(words, dense, dense_weight, depth)
+
+
+def _order(scores: Mapping[tuple[str, int], float]) -> list[Hit]:
+    ordered = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return [Hit(*page, rank, score) for rank, (page, score) in enumerate(ordered, start=1)]
+
+
+class HybridSearcher:
+    """The fusion of what BM25 and a dense searcher find for the same query.
+
+    Args:
+        searcher: of the words.
+        dense: of the vectors, over the same index.
+        depth: pages that each of them finds, at least.
+        k: the constant of a fusion by ranks.
+        dense_weight: of the scores of vectors, for a fusion by scores; None fuses by ranks.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        dense: DenseSearcher,
+        depth: int = FUSED_DEPTH,
+        k: int = RRF_K,
+        dense_weight: float | None = None,
+    ) -> None:
+        self._searcher = searcher
+        self._dense = dense
+        self._depth = depth
+        self._k = k
+        self._dense_weight = dense_weight
+
+    def search(self, text: str, top_k: int) -> Hits:
+        """The `top_k` best pages for a query, best first, with the scores of the fusion.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        return self.search_beside(partial(self._searcher.search, text), text, top_k)
+
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
+        """The `top_k` best pages for a question and what is added to it, each searcher in its own way.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        check_top_k(top_k)
+        asked = (question, addition, question_weight, max(self._depth, top_k))
+        return self._fuse(self._searcher.search_expanded(*asked, words), self._dense.search_expanded(*asked), top_k)
+
+    def search_beside(self, find: Callable[[int], Hits], text: str, top_k: int) -> Hits:
+        """The `top_k` best pages of another search by words, which is given how many pages are wanted, and of the vectors for a
+        text.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        check_top_k(top_k)
+        depth = max(self._depth, top_k)
+        return self._fuse(find(depth), self._dense.search(text, depth), top_k)
+
+    def weigh(self, dense_weight: float | None) -> "HybridSearcher":
+        """The same with another weight of the vectors."""
+        return HybridSearcher(self._searcher, self._dense, self._depth, self._k, dense_weight)
+
+    def _fuse(self, words: Hits, dense: Hits, top_k: int) -> Hits:
+        fused = fuse(words, dense, self._dense_weight, max(self._depth, top_k), self._k)
+        return Hits(fused[:top_k], words.is_partial or dense.is_partial)
+
+    def page(self, hit: Hit) -> Page:
+        """The page of a hit. Errors are those of `Searcher.page`."""
+        return self._searcher.page(hit)

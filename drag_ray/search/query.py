@@ -13,9 +13,8 @@ from tantivy import Occur, Query, Schema, Searcher
 from drag_ray.search.analyzer import Analyzer
 from drag_ray.search.budget import PHRASE_POSTING_S, POSTING_S, Budget
 from drag_ray.search.config import Operator, Syntax
-from drag_ray.search.query_parser import parse_query
 from drag_ray.search.shards import TEXT
-from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term, join
+from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term, join, parse_query
 from drag_ray.search.vocabulary import Vocabulary
 from drag_ray.search.weighted_words import read_weight
 

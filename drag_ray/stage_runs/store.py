@@ -23,7 +23,7 @@ from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import MANIFEST_NAME, Manifest, is_begun
 from drag_ray.storage.checksums import LIST_NAME, Checksum
 from drag_ray.storage.file_access import make_private, writing
-from drag_ray.storage.object_store import ObjectStore, StorageConfig
+from drag_ray.storage.object_store import CONNECTIONS, ObjectStore, StorageConfig
 
 _logger = logging.getLogger(__name__)
 
@@ -68,7 +68,6 @@ class StageStore:
     def __init__(self, config: StorageConfig) -> None:
         self._objects = ObjectStore(config.uri)
         self.uri = self._objects.uri
-        self._num_connections = config.connections
 
     def list_addresses(self) -> list[str]:
         """Sorted addresses of the stages that lie here."""
@@ -111,7 +110,7 @@ class StageStore:
             path, twin = checksum.path, twins.get(checksum, "")
             return checksum.bytes if self._objects.send(stage_dir / path, f"{folder}/{path}", twin) else None
 
-        with ThreadPoolExecutor(self._num_connections) as pool:
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
             sent = [num_bytes for num_bytes in pool.map(send, missing) if num_bytes is not None]
         for name in (LIST_NAME, MANIFEST_NAME):
             self._objects.send(stage_dir / name, f"{folder}/{name}")
@@ -265,7 +264,7 @@ class StageStore:
         missing = [checksum for checksum in listed if checksums.compare(scratch / checksum.path, checksum)]
         with writing(stage_dir):
             scratch.mkdir(exist_ok=True)
-            with ThreadPoolExecutor(self._num_connections) as pool:
+            with ThreadPoolExecutor(CONNECTIONS) as pool:
                 list(pool.map(lambda checksum: self.fetch_file(address, digest, checksum, scratch / checksum.path), missing))
             artifacts.remove_scratch(scratch)
             artifacts.write_bytes(scratch / LIST_NAME, text)

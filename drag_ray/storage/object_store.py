@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, field_validator
 from pydantic_core import PydanticCustomError
 
 from drag_ray.config import SECRET_ERROR, BaseConfig
@@ -26,6 +26,10 @@ _OPTIONS = ("region", "endpoint_override", "scheme", "retry_limit_seconds", "ena
 """of a URI; Arrow takes others, some of them secrets"""
 _BLOCK_BYTES = 8 * 2**20
 _MAX_READ_BYTES = 2**30
+CONNECTIONS = 16
+"""Files that are sent or fetched at the same time."""
+
+_logger = logging.getLogger(__name__)
 
 
 class StorageConfig(BaseConfig):
@@ -34,8 +38,6 @@ class StorageConfig(BaseConfig):
     uri: str = ""
     """a place for this run alone to which finished stages are sent, and from which what is read and not in the run's folder is
     fetched: s3://BUCKET/runs/mine, gs://, abfs://, hdfs:// or file:///; empty: nowhere"""
-    connections: int = Field(default=16, ge=1, le=256)
-    """files that are sent or fetched at the same time"""
 
     @field_validator("uri")
     @classmethod
@@ -185,11 +187,6 @@ class ObjectStore:
             ) from error
 
 
-_logger = logging.getLogger(__name__)
-
-_CONNECTIONS = 16
-
-
 def fetch_files(uri: str, folder: Path) -> Path:
     """Copy all objects at a place, or the one that the URI names, but for hidden ones. What is there as it lies there is kept.
 
@@ -214,7 +211,7 @@ def fetch_files(uri: str, folder: Path) -> Path:
     _logger.info(
         f"{store.uri}: {len(missing):,} of {len(wanted):,} files, {sum(state.bytes for state in missing):,} bytes, to copy"
     )
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
         list(pool.map(lambda item: _copy(store, *item), missing.items()))
     [first, *others] = wanted
     return folder if others or first.key else wanted[first]

@@ -15,7 +15,7 @@ from drag_ray.agent.keywords import WordsName
 from drag_ray.agent.retrieval import open_dense
 from drag_ray.agent.tasks.find_page import to_search
 from drag_ray.search import vectors
-from drag_ray.search.hybrid import FUSED_DEPTH, fuse
+from drag_ray.search.dense import FUSED_DEPTH, fuse
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits, Question
 

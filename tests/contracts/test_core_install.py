@@ -15,7 +15,6 @@ from small_run import write_small_run
 
 from drag_ray.cli.endpoint_commands import ENDPOINT_COMMANDS
 from drag_ray.cli.file_commands import FILE_COMMANDS
-from drag_ray.cli.run_commands import RUN_COMMANDS
 from drag_ray.pipeline.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +151,7 @@ def test_from_python_what_the_core_lacks_is_named_with_its_extra(tmp_path: Path)
 @pytest.mark.seconds
 def test_on_the_core_each_command_works_or_says_which_extra_it_needs(tmp_path: Path) -> None:
     commands = {line.partition(" ")[0] for line in COMMAND_LINES}
-    assert commands == {*STAGES, "pipeline", "serve", *ENDPOINT_COMMANDS, *FILE_COMMANDS, *RUN_COMMANDS}
+    assert commands == {*STAGES, "pipeline", "serve", *ENDPOINT_COMMANDS, *FILE_COMMANDS}
     write_small_run(tmp_path)
     lines = [line.format(store=(tmp_path / "store").as_uri()) for line in COMMAND_LINES]
     all_said = json.loads(run_without_the_rest(RUN_COMMAND_LINES, tmp_path, json.dumps(lines)))

@@ -20,7 +20,7 @@ from small_index import finish_index
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.dense import Hybrid
 from drag_ray.rollout import journal
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage.artifacts import require_manifest

@@ -21,8 +21,7 @@ from drag_ray.cli.main import run_command
 from drag_ray.cluster import connection
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.engine.encoders.embedding import Embedder
-from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import stage, vector_parts
 from drag_ray.index.config import IndexSections

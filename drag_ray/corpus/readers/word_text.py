@@ -12,8 +12,7 @@ from typing import Any
 from lxml.etree import XMLParser, XMLSyntaxError, fromstring, iterwalk
 
 from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
-from drag_ray.corpus.readers.word_numbers import WordNumbers
-from drag_ray.corpus.readers.word_styles import WordStyles
+from drag_ray.corpus.readers.word_numbers import WordNumbers, WordStyles
 from drag_ray.corpus.text import PAGE_BREAK
 from drag_ray.errors import DataError
 

@@ -1,10 +1,11 @@
-"""Embedding models: vectors of pages, in windows where they are long, and of queries."""
+"""Embedding models: vectors of pages, in windows where they are long, and of queries; and models that embed texts and images
+alike: CLIP, SigLIP and their like, of transformers or of sentence-transformers."""
 
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -14,10 +15,15 @@ from drag_ray.engine.encoders.loading import embed, limit_tokens, load_encoder
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.engine.models.tokens import cut_windows
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.normal_form import normalise
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
 _OPTION = "embedding.model"
+_IMAGE_OPTION = "image_embedding.model"
 _PAGE_PROMPTS = ("document", "passage", "corpus")
 """The library takes the first of them even if it is empty and another is not."""
 
@@ -113,3 +119,51 @@ class Embedder:
                 f"overlap_tokens {overlap} more, which leaves nothing. Set larger windows or a smaller overlap."
             )
         return size - taken
+
+
+class ImageEmbedder:
+    """A model that makes vectors of length 1 of texts and of images. Threads may share it, of which one embeds at a time.
+
+    Args:
+        config: the model.
+        device: of `load_encoder`.
+
+    Raises:
+        ConfigError: as `locate_model` and `load_encoder`, or the model does not embed both.
+    """
+
+    def __init__(self, config: ImageEmbeddingConfig, device: str = "cpu") -> None:
+        self._config = config
+        self._model: Any = load_encoder(
+            SentenceTransformer, locate_model(config.model, _IMAGE_OPTION), _IMAGE_OPTION, config.dtype, device
+        )
+        if not {"text", "image"} <= set(self._model.modalities):
+            kind = self._model.config.model_type
+            raise ConfigError(
+                f"{_IMAGE_OPTION} {config.model!r}: a {kind} model, which does not embed texts and images alike. Name a CLIP or "
+                "SigLIP model."
+            )
+        self._lock = threading.Lock()  # one batch takes all cores and enough memory
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """The vectors of n texts, of which what the model cannot read is cut off: float32 (n, dimensions).
+
+        Raises:
+            ConfigError: the model makes numbers that are infinite or none.
+        """
+        limit = self._model.config.get_text_config().max_position_embeddings
+        # Padded to the limit, which SigLIP was trained with and CLIP does not mind.
+        return self._embed(texts, text={"padding": "max_length", "truncation": True, "max_length": limit})
+
+    def embed_images(self, images: Sequence["Image"]) -> np.ndarray:
+        """The vectors of n images, which the model sees at once: float32 (n, dimensions).
+
+        Raises:
+            ConfigError: the model makes numbers that are infinite or none.
+        """
+        return self._embed([image.convert("RGB") for image in images])
+
+    def _embed(self, inputs: Sequence[Any], **processing: Any) -> np.ndarray:
+        encode = partial(self._model.encode, processing_kwargs=processing, batch_size=len(inputs))
+        with self._lock:
+            return embed(encode, inputs, _IMAGE_OPTION, self._config.dtype)

@@ -11,10 +11,9 @@ from drag_ray.evaluate.effort import Ratio, TurnSuccess
 from drag_ray.evaluate.measure import Criterion, Unit
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.statistics.differences import SIGN_FLIP, Difference, Finding
-from drag_ray.evaluate.statistics.intervals import FEW_CLUSTERS
+from drag_ray.evaluate.statistics.intervals import FEW_CLUSTERS, POWER
 from drag_ray.evaluate.statistics.pass_at_k import PassRate
 from drag_ray.evaluate.statistics.rows import Metric, Row, count_tests
-from drag_ray.evaluate.statistics.significance import POWER
 
 NO_VALUE = "-"
 _INCIDENTS = (

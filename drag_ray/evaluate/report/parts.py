@@ -17,7 +17,7 @@ from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.report import formatting
 from drag_ray.evaluate.report.examples import Examples, draw_pictures
 from drag_ray.evaluate.report.formatting import write_difference, write_label, write_metric, write_number
-from drag_ray.evaluate.report.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
+from drag_ray.evaluate.report.plots import draw_hit_bars, draw_rank_changes, draw_training_curve
 from drag_ray.evaluate.statistics.rows import Row
 from drag_ray.storage.artifacts import write_text
 from drag_ray.transcripts.thumbnails import ThumbnailStore
@@ -187,7 +187,6 @@ def _draw_figures(comparison: Comparison, context: ReportContext) -> list[tuple[
     """Heading, note and drawing of each figure."""
     drawings = [
         ("Hits of the first search", f"With {comparison.confidence:.0%} intervals.", draw_hit_bars(comparison)),
-        ("Rank of the evidence", f"Absent: not within depth {comparison.depth}.", draw_rank_distribution(comparison)),
         (
             f"From {comparison.baseline} to {comparison.subject}",
             "Questions by rank in the first search; better below the diagonal (green), worse above it (red).",

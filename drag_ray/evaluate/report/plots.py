@@ -67,29 +67,6 @@ def draw_hit_bars(comparison: Comparison) -> str:
     return render_figure(draw, f"Bar chart of Hit@k of the first search. {described}.")
 
 
-def draw_rank_distribution(comparison: Comparison) -> str:
-    """A plot of the ranks of the evidence in first searches, for each policy."""
-    buckets = build_rank_buckets(comparison.depth)
-    counts = {policy: count_ranks(ranks, buckets) for policy, ranks in comparison.first_search_ranks.items()}
-
-    def draw(axes: "Axes") -> None:
-        width = 0.8 / len(counts)
-        for index, (policy, policy_counts) in enumerate(counts.items()):
-            places = [bucket + (index - (len(counts) - 1) / 2) * width for bucket in range(len(policy_counts))]
-            axes.bar(places, policy_counts, width * 0.92, color=_colour(index), label=policy)
-        axes.set_xticks(range(len(buckets) + 1), [label for label, _, _ in buckets] + ["absent"])
-        axes.set_xlabel("rank of the evidence in the first search")
-        axes.set_ylabel("questions")
-        _put_legend(axes, len(counts))
-
-    labels = [f"rank {label}" for label, _, _ in buckets] + ["absent"]
-    described = "; ".join(
-        f"{policy}: " + ", ".join(f"{label} {count}" for label, count in zip(labels, policy_counts, strict=True))
-        for policy, policy_counts in counts.items()
-    )
-    return render_figure(draw, f"Bar chart of questions by rank of the evidence in the first search. {described}.")
-
-
 def draw_rank_changes(comparison: Comparison) -> str:
     """A grid of question counts: rank under the baseline against rank under the subject."""
     buckets = build_rank_buckets(comparison.depth)
@@ -164,14 +141,6 @@ def build_rank_buckets(depth: int) -> list[tuple[str, int, int]]:
             buckets.append((str(start) if start == end else f"{start}-{end}", start, end))
         start = edge + 1
     return buckets
-
-
-def count_ranks(ranks: Sequence[int | None], buckets: Sequence[tuple[str, int, int]]) -> list[int]:
-    """The number of ranks in each bucket; the last count is that of absent ones."""
-    counts = [0] * (len(buckets) + 1)
-    for rank in ranks:
-        counts[_find_bucket(rank, buckets)] += 1
-    return counts
 
 
 def _find_bucket(rank: int | None, buckets: Sequence[tuple[str, int, int]]) -> int:

@@ -11,10 +11,12 @@ import numpy as np
 
 from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.statistics.intervals import Floats, Resampling, compute_means
-from drag_ray.evaluate.statistics.significance import (
+from drag_ray.evaluate.statistics.intervals import (
+    Floats,
+    Resampling,
     compute_detectable_difference,
     compute_mcnemar_p_value,
+    compute_means,
     compute_sign_flip_p_values,
     compute_standard_errors,
 )

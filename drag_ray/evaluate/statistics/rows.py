@@ -11,8 +11,15 @@ import numpy as np
 from drag_ray.evaluate.measure import FIRST_HIT_RATE, Criterion, Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.statistics.differences import Difference, Finding, Pair, Table, build_differences, build_tables, or_none
-from drag_ray.evaluate.statistics.intervals import Resampling, compute_cluster_sizes, compute_means
-from drag_ray.evaluate.statistics.significance import compute_detectable_difference, compute_holm_levels, compute_num_needed, holm
+from drag_ray.evaluate.statistics.intervals import (
+    Resampling,
+    compute_cluster_sizes,
+    compute_detectable_difference,
+    compute_holm_levels,
+    compute_means,
+    compute_num_needed,
+    holm,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from drag_ray.engine.generate import Message, join_text
-from drag_ray.format.columns import Row
-from drag_ray.format.examples import Example, PreferenceExample, SupervisedExample
+from drag_ray.format.columns import Example, PreferenceExample, Row, SupervisedExample
 from drag_ray.format.exporter import Exporter
 from drag_ray.storage.artifacts import write_json
 

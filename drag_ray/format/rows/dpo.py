@@ -19,9 +19,8 @@ import polars as pl
 from drag_ray.agent.tasks import ANSWERING
 from drag_ray.engine.generate import Message
 from drag_ray.engine.reasoning import split_reasoning
-from drag_ray.format.columns import Row
+from drag_ray.format.columns import PreferenceExample, Row
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import PreferenceExample
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import as_reply, cut_conversation, is_usable, keep_first, render_searches
 from drag_ray.format.tables import ScoredPart

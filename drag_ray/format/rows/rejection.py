@@ -14,8 +14,8 @@ to solve do not outweigh the others.
 
 import polars as pl
 
+from drag_ray.format.columns import ConversationRow, conversation_to_example
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import ConversationRow, conversation_to_example
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import cut_conversation, keep_first
 from drag_ray.format.tables import ScoredPart

@@ -23,9 +23,8 @@ from drag_ray.agent.retrieval import find_vectors, open_page_index
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.corpus.near_duplicates import Shingles, compute_shingles, is_similar
 from drag_ray.engine.models.relevance import write_judgement
-from drag_ray.format.columns import Row, to_schema
+from drag_ray.format.columns import Row, SupervisedExample, to_schema
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import SupervisedExample
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.tables import ScoredPart
 from drag_ray.search.rerank import cut_passage

@@ -12,9 +12,8 @@ the query, `question` for that; it is empty for the policy's own.
 import polars as pl
 
 from drag_ray.engine.generate import Message
-from drag_ray.format.columns import Row
+from drag_ray.format.columns import Row, ScoredExample
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import ScoredExample
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import cut_conversation, is_usable, render_searches
 from drag_ray.format.tables import ScoredPart

@@ -21,9 +21,8 @@ import polars as pl
 from drag_ray.agent.tasks import ANSWERING, ORDERING, SEARCHING
 from drag_ray.engine.generate import Message
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.format.columns import Row
+from drag_ray.format.columns import RewardedExample, Row
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import RewardedExample
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import as_reply, cut_conversation
 from drag_ray.format.tables import ScoredPart

@@ -12,8 +12,8 @@ baseline's or have been found with a hint; the conversations are the policy's ow
 
 import polars as pl
 
+from drag_ray.format.columns import ReplyRow, reply_to_example
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import ReplyRow, reply_to_example
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import (
     cut_conversation,

@@ -10,8 +10,8 @@ was found with a hint: its reasoning could speak of what serving does not show.
 
 import polars as pl
 
+from drag_ray.format.columns import ReplyRow, reply_to_example
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import ReplyRow, reply_to_example
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import cut_conversation, render_searches, select_best_queries
 from drag_ray.format.tables import ScoredPart

@@ -15,8 +15,8 @@ such calls.  The conversation is as it was recorded.
 import polars as pl
 
 from drag_ray.agent.tasks import ANSWERING
+from drag_ray.format.columns import ConversationRow, conversation_to_example
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.examples import ConversationRow, conversation_to_example
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import cut_conversation, is_improvement, is_usable, keep_first
 from drag_ray.format.tables import ScoredPart

@@ -59,7 +59,7 @@ class PictureIndex:
     """
 
     def __init__(self, index_dir: Path) -> None:
-        from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+        from drag_ray.engine.encoders.embedding import ImageEmbedder
 
         search_dir = index_dir / "search_index"
         self._vectors = PageVectors(index_dir / IMAGES_DIR_NAME, read_fingerprint(search_dir))

@@ -12,7 +12,7 @@ from drag_ray.baselines.rerank import choose_weight
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
-from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.dense import HybridSearcher
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig

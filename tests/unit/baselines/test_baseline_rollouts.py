@@ -6,17 +6,15 @@ import pickle
 import pytest
 from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from factories import build_question
+from scripted_engine import ScriptedEngine
 from small_index import index_texts
 
 from drag_ray.agent.config import AgentConfig, Example, RerankOptions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline
-from drag_ray.baselines.dense import Dense, IndexDense
-from drag_ray.baselines.hybrid import Hybrid, HybridConfig, IndexHybrid
-from drag_ray.baselines.hyde import Hyde
-from drag_ray.baselines.passages import PassageConfig
-from drag_ray.baselines.query2doc import PassageExample, Query2doc
+from drag_ray.baselines.dense import Dense, Hybrid, HybridConfig, IndexDense, IndexHybrid
+from drag_ray.baselines.passages import Hyde, PassageConfig, PassageExample, Query2doc
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
@@ -24,9 +22,8 @@ from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
-from drag_ray.search.hybrid import fuse_rankings
+from drag_ray.search.dense import fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory

@@ -7,9 +7,7 @@ from factories import build_page, build_question
 
 from drag_ray import schemas
 from drag_ray.baselines.baseline import Sources
-from drag_ray.baselines.hyde import Hyde
-from drag_ray.baselines.passages import PassageConfig, extract_passage
-from drag_ray.baselines.query2doc import PassageExample, Query2doc, read_examples
+from drag_ray.baselines.passages import Hyde, PassageConfig, PassageExample, Query2doc, extract_passage, read_examples
 from drag_ray.baselines.registry import BaselineSections
 from drag_ray.storage import artifacts
 from drag_ray.types import Evidence

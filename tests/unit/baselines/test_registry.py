@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from drag_ray.baselines.baseline import Baseline, Sources
-from drag_ray.baselines.dense import Dense
-from drag_ray.baselines.hybrid import Hybrid, HybridConfig
+from drag_ray.baselines.dense import Dense, Hybrid, HybridConfig
 from drag_ray.baselines.registry import BASELINES, list_engine_sections
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rm3 import Rm3, Rm3Config

@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 import drag_ray
 from drag_ray.cluster import metrics
-from drag_ray.cluster.metrics import GaugeRefresher, RayRecorder, RayRequestRecorder, RayStageRecorder
+from drag_ray.cluster.metrics import GaugeRefresher, RayRecorder, RayRequestRecorder, StageRecorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 
 PACKAGE = Path(drag_ray.__file__).parent
@@ -54,7 +54,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     for kind in SUFFIXES:
         monkeypatch.setattr(metrics, kind, note(kind))
     RayRecorder({}, COUNTS | WORKER_COUNTS)
-    RayStageRecorder({})
+    StageRecorder({})
     RayRequestRecorder()
     return series
 

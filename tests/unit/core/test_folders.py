@@ -23,8 +23,7 @@ from drag_ray.process.interchange.atif import read_sessions
 from drag_ray.process.parts import read_dealt
 from drag_ray.process.trajectories import check_files
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.search.node_copy import copy_to_node
+from drag_ray.search.index import build_index, copy_to_node
 from drag_ray.stage_runs.damage import list_finished
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.store import StageStore

@@ -21,7 +21,7 @@ from file_layer import INJECTED
 from small_index import write_index
 
 from drag_ray import schemas
-from drag_ray.baselines.query2doc import read_examples
+from drag_ray.baselines.passages import read_examples
 from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.documents import Span
 from drag_ray.errors import DragRayError

@@ -48,8 +48,9 @@ def uri(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(uri: str) -> StageStore:
-    return StageStore(StorageConfig(uri=uri, connections=1))
+def store(uri: str, monkeypatch: pytest.MonkeyPatch) -> StageStore:
+    monkeypatch.setattr("drag_ray.stage_runs.store.CONNECTIONS", 1)  # files are sent in their order
+    return StageStore(StorageConfig(uri=uri))
 
 
 @pytest.fixture

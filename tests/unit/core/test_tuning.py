@@ -90,7 +90,6 @@ def test_stages_after_the_choice_run_with_it_and_are_skipped_when_it_is_the_same
         "read_side": set(),
         "compare_rounds": [],
         "format_history": "",
-        "build_page": "",
         "choose_best": best,
     }
     for name, value in made.items():

@@ -13,8 +13,7 @@ from PIL import Image
 from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer, CLIPModel
 
-from drag_ray.engine.encoders.embedding import Embedder
-from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
 from drag_ray.engine.models.tokens import plan_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig

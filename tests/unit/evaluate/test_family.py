@@ -1,8 +1,8 @@
 import pytest
 from evaluation_cases import build_comparison
 
+from drag_ray.evaluate.statistics.intervals import holm
 from drag_ray.evaluate.statistics.rows import count_tests
-from drag_ray.evaluate.statistics.significance import holm
 
 RANKS = {"raw": [2] * 9 + [None] * 7, "base": [2] * 4 + [None] * 12, "tuned": [1] * 14 + [None, 6]}
 

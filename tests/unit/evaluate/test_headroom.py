@@ -3,8 +3,8 @@ import pytest
 from evaluation_cases import build_comparison, build_questions, build_rollouts
 from factories import build_hits
 
+from drag_ray.evaluate.comparison import compute_headroom
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.headroom import compute_headroom
 
 RANKS = {"question": [1, None, 5, None, 3], "base": [2, 9, None, None, 1], "tuned": [4, 2, 2, None, None]}
 

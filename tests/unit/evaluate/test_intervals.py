@@ -14,8 +14,8 @@ from drag_ray.evaluate.statistics.intervals import (
     compute_clusters,
     compute_interval,
     compute_means,
+    compute_sign_flip_p_values,
 )
-from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values
 from drag_ray.types import Evidence
 
 

@@ -22,8 +22,8 @@ def test_the_table_is_aligned_and_qualified():
 
 def test_conditional_measures_show_their_size():
     text = format_console(build_parts(build_comparison({"base": [1, None], "tuned": [2, 3]}), CONTEXT))
-    [row] = [line for line in text.splitlines() if line.startswith("MRR over first hits") and "n=" in line]
-    assert "1.000 [1.000..1.000] n=1" in row
+    [row] = [line for line in text.splitlines() if line.startswith("Iterations to success") and "n=" in line]
+    assert "1.00 [1.00..1.00] n=1" in row
 
 
 def test_success_by_turn_is_shown_for_who_searches_again():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from factories import build_optimised_prompt, build_question
 
-from drag_ray.baselines.hyde import Hyde
+from drag_ray.baselines.passages import Hyde
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.config import build, load
 from drag_ray.errors import ArtifactError, ConfigError

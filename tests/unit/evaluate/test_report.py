@@ -143,8 +143,8 @@ def test_the_report_needs_nothing_beside_itself(html):
 
 def test_every_figure_is_described(html):
     page = Page(html)
-    assert page.tags.count("figure") == page.tags.count("svg") == 4
-    assert sum(name == "aria-label" and "chart" in (value or "") for name, value in page.attributes) == 3
+    assert page.tags.count("figure") == page.tags.count("svg") == 3
+    assert sum(name == "aria-label" and "chart" in (value or "") for name, value in page.attributes) == 2
     assert "prefers-color-scheme: dark" in html
 
 
@@ -152,7 +152,7 @@ def test_a_report_without_training_or_examples_is_written_without_them(tmp_path)
     path = tmp_path / "evaluate" / "report.html"
     write_report(path, build_comparison({"base": [1, None], "tuned": [2, None]}), Examples(), CONTEXT, ThumbnailStore(None))
     page = Page(path.read_text(encoding="utf-8"))
-    assert page.tags.count("svg") == 3
+    assert page.tags.count("svg") == 2
     assert "drilldown" not in [value for name, value in page.attributes if name == "class"]
     assert "Cannot tell whether tuned finds more" in page.text
 

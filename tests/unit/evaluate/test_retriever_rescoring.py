@@ -9,13 +9,13 @@ from factories import asked_at, build_question, build_search, build_trajectory, 
 from small_index import index_texts
 
 from drag_ray.agent.environment import compute_evidence_rank
-from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.dense import Hybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
 from drag_ray.evaluate.results import compute_result
 from drag_ray.evaluate.stage import choose_retrievers
-from drag_ray.search.hybrid import fuse_rankings
+from drag_ray.search.dense import fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 

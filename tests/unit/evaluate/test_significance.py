@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from drag_ray.evaluate.statistics.intervals import bootstrap_means
-from drag_ray.evaluate.statistics.significance import (
+from drag_ray.evaluate.statistics.intervals import (
+    bootstrap_means,
     compute_detectable_difference,
     compute_holm_levels,
     compute_mcnemar_p_value,

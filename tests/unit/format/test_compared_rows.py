@@ -14,8 +14,8 @@ from small_index import write_index
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.format.columns import SupervisedExample
 from drag_ray.format.config import FormatConfig, FormatSections
-from drag_ray.format.examples import SupervisedExample
 from drag_ray.format.leaks import PageChecker
 from drag_ray.format.rows.dpo import build_rows as build_pairs
 from drag_ray.format.rows.relevance import FORMAT, PageRow, find_others

@@ -10,8 +10,7 @@ from PIL import Image
 from small_index import open_index
 
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.engine.encoders.embedding import Embedder
-from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, count_pages, merge_parts, plan_parts, read_part

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.hybrid import HybridSearcher, fuse_rankings, fuse_scores
+from drag_ray.search.dense import DenseSearcher, HybridSearcher, fuse_rankings, fuse_scores
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE, PageVectors, VectorsRecord, write_vectors
 from drag_ray.types import Hit

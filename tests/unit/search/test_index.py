@@ -14,10 +14,9 @@ from file_layer import limit_files
 from small_index import open_index
 
 from drag_ray.errors import ArtifactError, DataError, SearchIndexError
-from drag_ray.search import node_copy, shards
+from drag_ray.search import index, shards
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, build_index, read_record
-from drag_ray.search.node_copy import copy_to_node
+from drag_ray.search.index import INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, build_index, copy_to_node, read_record
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage import artifacts, checksums
 from drag_ray.types import Page
@@ -181,8 +180,8 @@ def test_processes_of_a_node_copy_once(tmp_path: Path, monkeypatch: pytest.Monke
         copied.append(copy)
         genuine(index_dir, copy)
 
-    genuine = node_copy._copy  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(node_copy, "_copy", note)
+    genuine = index._copy  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(index, "_copy", note)
     index_dir = build(tmp_path / "run", "rotor speed")
     with ThreadPoolExecutor(8) as threads:
         copies = set(threads.map(lambda _: copy_to_node(index_dir, tmp_path / "node"), range(8)))
@@ -201,7 +200,7 @@ def test_what_is_damaged_on_its_way_leaves_no_copy(tmp_path: Path, monkeypatch: 
             pages.write_bytes(data)
 
     genuine = shutil.copytree
-    monkeypatch.setattr(node_copy.shutil, "copytree", copytree)
+    monkeypatch.setattr(index.shutil, "copytree", copytree)
     index_dir = build(tmp_path / "run", "rotor speed")
     with pytest.raises(SearchIndexError, match=r"search_index: damaged, or on its way here: pages\.arrow"):
         copy_to_node(index_dir, tmp_path / "node")

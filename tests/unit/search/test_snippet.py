@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.query_parser import parse_query
 from drag_ray.search.rerank import cut_passage
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.snippet import choose_window, match_terms
+from drag_ray.search.syntax import parse_query
 from drag_ray.types import Evidence
 
 LONG = "numpy.ndarray.take\n" + "An array has axes. " * 20 + "Out of bounds indices raise an error. " + "It is fast. " * 20

@@ -16,7 +16,7 @@ from drag_ray.engine.encoders import reranker_files
 from drag_ray.errors import ArtifactError, ConfigError, SearchIndexError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
-from drag_ray.evaluate.policies.question_weights import FoundWeight
+from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE
 from drag_ray.search import vectors

@@ -15,7 +15,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.encoders.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
 from drag_ray.recipes.opensearch_vl import image_search
