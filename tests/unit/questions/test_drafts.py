@@ -34,7 +34,7 @@ def test_each_reason_is_counted_and_a_kept_question_costs_what_all_drafts_have_c
 
 def test_the_rows_are_questions_with_evidence_as_the_corpus_reads_them(tmp_path: Path) -> None:
     written = replace(DRAFT.to_question(), split="test")
-    write_jsonl(tmp_path / "questions.jsonl", build_rows([written]))
+    write_jsonl(tmp_path / "questions.jsonl", build_rows([written], {"q1": DRAFT}))
     read, problems = read_questions(tmp_path / "questions.jsonl")
     assert problems == []
     assert read == [written]

@@ -1,6 +1,7 @@
 """The questions that are to be written, and the pages that are linked for those over two."""
 
-from drag_ray.questions.orders import find_links, plan_orders
+from drag_ray.questions.links import find_walk, link_pages
+from drag_ray.questions.orders import plan_orders
 from drag_ray.questions.pages import PageText
 from drag_ray.types import Evidence
 
@@ -30,17 +31,17 @@ def test_pages_are_linked_by_the_rarest_words_that_they_share_within_a_file_or_a
         page("Some altimeter readings of Falcon were wrong in winter, says its flight log", "b", 2),
         *(page(f"flight number {number} of the year", f"more{number}") for number in range(10)),
     ]
-    across = find_links(pages, within_file=False)
-    assert (across[Evidence("a", 1)].page, across[Evidence("a", 1)].words) == (pages[2], ("gyrocompass",))
-    assert across[Evidence("b", 2)].page == pages[1]
-    within = find_links(pages, within_file=True)
+    across = link_pages(pages, within_file=False)
+    assert across[Evidence("a", 1)] == [(pages[2], ("gyrocompass",))]
+    assert across[Evidence("b", 2)][0].page == pages[1]
+    within = link_pages(pages, within_file=True)
     assert Evidence("a", 1) not in within, "`flight` stands on too many pages, and links none"
     both = [*pages, page("The Kestrel and its gyrocompass were sold in spring, after some talk", "a", 3)]
-    assert find_links(both, within_file=True)[Evidence("a", 1)].words == ("kestrel", "gyrocompass")
+    assert link_pages(both, within_file=True)[Evidence("a", 1)][0].labels == ("kestrel", "gyrocompass")
 
 
 def test_pages_that_say_the_same_are_not_linked() -> None:
-    assert not find_links([page(WORDS, "a"), page(f"{WORDS} again", "b")], within_file=False)
+    assert not link_pages([page(WORDS, "a"), page(f"{WORDS} again", "b")], within_file=False)
 
 
 def test_a_kind_of_two_pages_is_asked_of_those_that_are_linked() -> None:
@@ -52,5 +53,5 @@ def test_a_kind_of_two_pages_is_asked_of_those_that_are_linked() -> None:
     planned = plan_orders(pages, ("comparison", "pages"), 0)
     assert [order.kind for order in planned] == ["comparison"]
     [order] = plan_orders(pages, ("comparison",), 1)
-    assert (order.pages, order.link) == (tuple(pages[:2]), ("gyrocompass",))
+    assert (order.pages, order.links) == (tuple(pages[:2]), (("gyrocompass",),))
     assert [len(order.pages) for order in plan_orders(pages, ("fact", "documents"), 10)] == [1, 2, 1, 2, 1]

@@ -83,7 +83,7 @@ def test_a_picture_of_a_page_stands_where_its_text_would() -> None:
 
 
 def test_a_question_over_two_pages_is_told_what_they_share() -> None:
-    messages = write_prompt("comparison", ["A gyrocompass.", "Its gyrocompass."], ("gyrocompass", "kestrel"), ())
+    messages = write_prompt("comparison", ["A gyrocompass.", "Its gyrocompass."], (("gyrocompass", "kestrel"),), ())
     assert messages[0]["content"].startswith("You are shown 2 pages of documents, each between <page> and </page>.")
     shown = "<page>\nA gyrocompass.\n</page>\n\n<page>\nIts gyrocompass.\n</page>\n\nBoth pages speak of: gyrocompass, kestrel."
     assert read_last(messages) == shown

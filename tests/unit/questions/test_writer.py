@@ -120,10 +120,10 @@ def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_
 
 def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_path: Path) -> None:
     second = PageText(Evidence("manual.pdf", 2), "Nothing of that.")
-    chunk = Chunk(0, (Order("q1", "pages", (*CHUNK.orders[0].pages, second), ("hours",)),))
+    chunk = Chunk(0, (Order("q1", "pages", (*CHUNK.orders[0].pages, second), (("hours",),)),))
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
     draft = write(tmp_path / "both", engine, chunk)
-    assert (draft.reason, draft.link) == ("", ("hours",))
+    assert (draft.reason, draft.links) == ("", (("hours",),))
     assert draft.to_question().evidence == (Evidence("manual.pdf", 1), Evidence("manual.pdf", 2))
     shown = [[page.text in request.messages[-1]["content"] for page in chunk.orders[0].pages] for request in engine.requests]
     assert shown == [[True, True], [True, True], [True, False], [False, True], [False, False]]
