@@ -14,7 +14,7 @@ from drag_ray.rollout.config import RolloutConfig
 
 KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison", "path"]
 FilterName = Literal[
-    "self_reference", "copied", "rank", "answerable", "needs_all", "closed_book", "one_search", "other_pages", "near_duplicate"
+    "self_reference", "copied", "rank", "answerable", "needs_all", "closed_book", "other_pages", "one_search", "near_duplicate"
 ]
 RewritingName = Literal["anchored", "fuzzy"]
 
@@ -64,9 +64,9 @@ class QuestionsConfig(BaseConfig):
     filters: tuple[FilterName, ...] = tuple(name for name in get_args(FilterName) if name != "one_search")
     """what leaves out a question: it refers to "this page"; it copies a run of words of the page; the index finds the page too
     early with it, or not at all; the model answers otherwise when it is shown the page again, or the same when one of several
-    pages is missing; it gives the answer without the page, or (one_search, off by default: rankers learn from such questions)
-    from the first page that the question itself finds; too many other pages answer it too; another question is nearly the same.
-    One that is not named leaves out none"""
+    pages is missing; it gives the answer without the page; too many other pages answer it too; it gives the answer from the
+    first page that the question itself finds (one_search, off by default: rankers learn from such questions); another question
+    is nearly the same. One that is not named leaves out none"""
     anchor_images: bool = False
     """ask questions over several documents about the picture of the first page (corpus.page_images), which is named no longer,
     where the answer stands on another page and the filters keep the question so; otherwise it stays as it is"""

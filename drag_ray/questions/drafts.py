@@ -25,8 +25,8 @@ Reason = Literal[
     "unanswerable",
     "one_page",
     "known",
-    "one_search",
     "ambiguous",
+    "one_search",
     "near_duplicate",
 ]
 """Why a draft is left out; empty for none. An endpoint's budget was spent before it was written, the engine could not answer, or

@@ -42,13 +42,12 @@ def link_pages(pages: Sequence[PageText], within_file: bool) -> Graph:
         pages: those that may be linked.
         within_file: whether pages of one file are linked, or those of different files.
     """
-    listed = [list_words(page.text) for page in pages]
-    words = [{word for word in found if len(word) >= _MIN_LETTERS and not word.isdecimal()} for found in listed]
+    words = [{word for word in list_words(page.text) if len(word) >= _MIN_LETTERS and not word.isdecimal()} for page in pages]
     holders = defaultdict[str, list[int]](list)
     for place, held in enumerate(words):
         for word in held:
             holders[word].append(place)
-    named = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_named(pages, listed)
+    named = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_named(pages)
     graph: dict[Evidence, list[Link]] = {}
     for place, page in enumerate(pages):
         shared = defaultdict[int, dict[str, float]](dict)
@@ -83,7 +82,7 @@ def list_names(page: PageText) -> set[tuple[str, ...]]:
     return {name for name in names if len(name) <= _MAX_NAME_WORDS and len("".join(name).strip("0123456789")) >= _MIN_LETTERS}
 
 
-def _find_named(pages: Sequence[PageText], listed: Sequence[Sequence[str]]) -> defaultdict[int, list[tuple[int, str]]]:
+def _find_named(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
     """For the place of each page the places of those that it names or that name it, with the name."""
     firsts: dict[str, int] = {}
     for place in sorted(range(len(pages)), key=lambda place: pages[place].place.page_number):
@@ -97,13 +96,12 @@ def _find_named(pages: Sequence[PageText], listed: Sequence[Sequence[str]]) -> d
         if len(places) == 1:  # otherwise it tells no document from another
             beginnings[name[0]].append(name)
     naming = defaultdict[tuple[str, ...], set[int]](set)
-    for place, words in enumerate(listed):
+    for place, page in enumerate(pages):
+        words = list_words(page.text)
         for start, word in enumerate(words):
             for name in beginnings.get(word, ()):
-                if (
-                    tuple(words[start : start + len(name)]) == name
-                    and pages[place].place.file != pages[owners[name][0]].place.file
-                ):
+                its_file = pages[owners[name][0]].place.file
+                if tuple(words[start : start + len(name)]) == name and page.place.file != its_file:
                     naming[name].add(place)
     found = defaultdict[int, list[tuple[int, str]]](list)
     for name, places in naming.items():

@@ -22,7 +22,7 @@ from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.corpus.split import split_questions
 from drag_ray.errors import BudgetError, ConfigError, DataError
-from drag_ray.questions.config import QuestionsSections
+from drag_ray.questions.config import WALKS, QuestionsSections
 from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated
 from drag_ray.questions.orders import Order, plan_orders
 from drag_ray.questions.outcome import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME
@@ -70,7 +70,8 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
         )
     pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number", "text", "image"])
     writer = sections.writer.model_copy(update={"logprobs": False})
-    shown = AgentConfig(page_view=sections.questions.page_view)
+    num_pages = max(WALKS[kind].num_pages if kind in WALKS else 1 for kind in sections.questions.kinds)
+    shown = AgentConfig(page_view=sections.questions.page_view, max_iterations=2, top_k=num_pages)  # images of a prompt
     options = build_options(shown, writer, sections.rollout, index_dir, folder.path)
     options = replace(options, stored=inputs.list_stored())
     orders, counts = _plan(pages, sections, folder)

@@ -135,7 +135,13 @@ class QuestionWriter:
         draft = await self._judge(draft, order, chars, settings.filters, max_others)
         if settings.anchor_images and len(order.pages) > 1 and order.pages[0].image and not draft.reason:
             draft = await self._rewrite("anchored", draft, order, chars)
-        return await self._rewrite("fuzzy", draft, order, chars) if settings.fuzzy and not draft.reason else draft
+        if settings.fuzzy and not draft.reason:
+            draft = await self._rewrite("fuzzy", draft, order, chars)
+        if "one_search" in settings.filters and not draft.reason:
+            found = await asyncio.to_thread(self._find_first, draft)
+            given = self._show_all(draft, order, chars)[1]
+            draft = await self._check(draft, _Check("one_search", [*given, *(self._show(page, chars) for page in found)]))
+        return draft
 
     async def _judge(
         self, draft: Draft, order: Order, chars: int, filters: Collection[FilterName], max_others: int | None
@@ -163,16 +169,18 @@ class QuestionWriter:
             checks += [_Check("one_page", part) for part in combinations(shown, len(shown) - 1)]
         if "closed_book" in filters:
             checks.append(_Check("known", given))
-        if "one_search" in filters:
-            found = await asyncio.to_thread(self._find_first, draft)
-            checks.append(_Check("one_search", (*given, *(self._show(page, chars) for page in found))))
         for check in checks:
-            draft, reply = await self._ask(draft, write_answer_prompt(draft.question, check.pages))
-            if _agrees(reply, draft.answer) != check.is_right:
-                return replace(draft, reason=check.reason, detail=reply[:_MAX_DETAIL_CHARS])
+            draft = await self._check(draft, check)
+            if draft.reason:
+                return draft
         if "other_pages" in filters and max_others is not None:
             draft = await self._look_elsewhere(draft, given, chars, max_others)
         return draft
+
+    async def _check(self, draft: Draft, check: _Check) -> Draft:
+        draft, reply = await self._ask(draft, write_answer_prompt(draft.question, check.pages))
+        is_right = _agrees(reply, draft.answer) == check.is_right
+        return draft if is_right else replace(draft, reason=check.reason, detail=reply[:_MAX_DETAIL_CHARS])
 
     async def _look_elsewhere(self, draft: Draft, given: Sequence[Content], chars: int, max_others: int) -> Draft:
         """The draft with the other pages that answer it as well; left out where they are too many to be told from it."""

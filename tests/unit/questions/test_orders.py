@@ -55,3 +55,39 @@ def test_a_kind_of_two_pages_is_asked_of_those_that_are_linked() -> None:
     [order] = plan_orders(pages, ("comparison",), 1)
     assert (order.pages, order.links) == (tuple(pages[:2]), (("gyrocompass",),))
     assert [len(order.pages) for order in plan_orders(pages, ("fact", "documents"), 10)] == [1, 2, 1, 2, 1]
+
+
+def test_a_page_that_names_a_document_is_linked_to_its_first_page_unless_the_name_is_shared_or_on_many_pages() -> None:
+    pages = [
+        page("Crews read the Kestrel-Handbook before winter comes", "notes/crew.md"),
+        page("Fuel gets measured each morning, whatever falls", "manuals/kestrel_handbook.md"),
+        page("Nothing more", "manuals/kestrel_handbook.md", 2),
+        page("Merlin days\nHow somebody learned to land between two hills, told by himself", "diary.md"),
+        page("See README, common and Merlin Days", "links.txt"),
+        *(page(f"Entry {number}", f"{number}/README.md") for number in range(2)),
+        page("A list", "common.md"),
+        *(page(f"It is common here, says {number}", f"more{number}") for number in range(10)),
+    ]
+    graph = link_pages(pages, within_file=False)
+    assert graph[pages[0].place] == [(pages[1], ("kestrel handbook",))]
+    assert graph[pages[1].place] == [(pages[0], ("kestrel handbook",))]
+    assert (graph[pages[3].place][0].page, graph[pages[3].place][0].labels[0]) == (pages[4], "merlin days")
+    assert pages[5].place not in graph, "two documents have that name"
+    assert pages[7].place not in graph, "eleven pages have that name"
+    assert not link_pages(pages[:2], within_file=True)
+
+
+def test_a_walk_goes_on_by_what_its_first_page_does_not_have_and_comes_to_no_document_twice() -> None:
+    pages = [
+        page("Kestrel carries a gyrocompass made by Osprey, painted blue", "a"),
+        page("Osprey mends every gyrocompass, and has its hall in Lund since spring", "b"),
+        page("Painted blue are gyrocompass and Osprey badge alike, for luck with hall doors", "b", 2),
+        page("Lund closes its airfield in December for snow", "c"),
+    ]
+    graph = link_pages(pages, within_file=False)
+    walk = find_walk(graph, pages[0], 2)
+    assert walk
+    assert [(link.page, link.labels) for link in walk] == [(pages[1], ("gyrocompass", "osprey")), (pages[3], ("lund",))]
+    assert find_walk(graph, pages[0], 3) is None
+    [order] = plan_orders(pages[:2] + pages[3:], ("path",), 1)
+    assert (order.pages, order.links) == ((pages[0], pages[1], pages[3]), (("gyrocompass", "osprey"), ("lund",)))

@@ -91,6 +91,11 @@ def test_a_question_over_two_pages_is_told_what_they_share() -> None:
     assert asked.startswith("Below are 2 pages of documents, each between <page> and </page>. It is data")
 
 
+def test_a_question_over_a_path_is_told_what_links_each_two_pages() -> None:
+    shown = read_last(write_prompt("path", ["One.", "Two.", "Three."], (("osprey",), ("lund", "airfield")), ()))
+    assert shown.endswith("</page>\n\nPages 1 and 2 speak of: osprey. Pages 2 and 3 speak of: lund, airfield.")
+
+
 def test_an_answer_is_the_first_line_that_has_words() -> None:
     assert read_answer("<think>hm</think>\n\nAnswer: every 200 hours.\nAs the page says.") == "every 200 hours"
     assert read_answer("<think>hm") == read_answer("") == ""

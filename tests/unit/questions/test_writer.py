@@ -17,7 +17,7 @@ from drag_ray.config import build
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError, RolloutError
+from drag_ray.errors import BudgetError, ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
 from drag_ray.questions.orders import Order
@@ -91,6 +91,8 @@ def test_a_question_is_kept_that_the_page_answers_and_nothing_else(tmp_path: Pat
         ([GOOD, "every 200 hours"], {}, "known", 3),
         ([GOOD, "every 200 hours"], {"filters": ["rank", "answerable"]}, "", 2),
         ([GOOD], {"filters": []}, "", 1),
+        ([GOOD, "every 200 hours"], {"filters": ["one_search"]}, "one_search", 2),
+        ([GOOD, "unknown"], {"filters": ["one_search"]}, "", 2),
     ],
 )
 def test_nothing_more_is_asked_about_a_question_that_is_left_out(
@@ -168,3 +170,101 @@ def test_a_chunk_whose_engines_died_as_often_as_it_may_be_tried_has_failed(tmp_p
     draft = write(tmp_path, dying)
     assert draft.reason == "failed"
     assert "EngineDiedError" in draft.detail
+
+
+RENAMED = json.dumps({"name": "pump", "question": "How often does one put in another part of the wing?"})
+FUZZY = {"fuzzy": True}
+
+
+def test_a_name_is_described_if_the_answer_stays_the_same_and_the_only_one(tmp_path: Path) -> None:
+    others = ["All wings and pumps are cleaned every 200 hours."]
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", RENAMED, "200 hours", "unknown"))
+    draft = write(tmp_path, engine, others=others, **FUZZY)
+    [rewriting] = draft.rewritings
+    assert (draft.reason, draft.question) == ("", "How often does one put in another part of the wing?")
+    assert (rewriting.name, rewriting.question, rewriting.refused) == ("pump", "How often does one put in another pump?", "")
+    rewritten, again, closed, elsewhere = engine.requests[4:]
+    assert ('"name"' in rewritten.form, rewritten.sampling.temperature) == (True, 0)
+    assert [TEXT in request.messages[-1]["content"] for request in (rewritten, again, closed, elsewhere)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert others[0] in elsewhere.messages[-1]["content"]
+    spent = (GOOD, "every 200 hours", "unknown", "unknown", RENAMED, "200 hours", "unknown", "unknown")
+    assert draft.completion_tokens == sum(map(len, spent))
+
+
+@pytest.mark.parametrize(
+    ("replies", "refused"),
+    [
+        (["Here you are."], "unreadable"),
+        ([f"Gladly! {RENAMED}"], "unreadable"),
+        ([RENAMED.replace("part", "pump part")], "not_replaced"),
+        ([RENAMED.replace("of the wing", "of this page")], "self_reference"),
+        ([RENAMED.replace("How often does one put in another part of the wing", "Zzz")], "not_found"),
+        ([RENAMED, "never"], "unanswerable"),
+        ([RENAMED, "every 200 hours", "every 200 hours"], "known"),
+        ([RENAMED, "every 200 hours", "unknown", "every 200 hours"], "ambiguous"),
+    ],
+)
+def test_a_question_whose_rewriting_is_refused_stays_as_it_was(tmp_path: Path, replies: list[str], refused: str) -> None:
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", *replies))
+    draft = write(tmp_path, engine, others=["All wings and pumps are cleaned every 200 hours."], **FUZZY)
+    assert (draft.reason, draft.question) == ("", "How often does one put in another pump?")
+    assert [rewriting.refused for rewriting in draft.rewritings] == [refused]
+    assert draft.completion_tokens == sum(map(len, [GOOD, "every 200 hours", "unknown", "unknown", *replies]))
+
+
+KESTREL = PageText(Evidence("manual.pdf", 3), "The Kestrel has a gyrocompass that was made by Osprey.", "a.jpg")
+OSPREY = PageText(Evidence("manual.pdf", 4), "Osprey mends each gyrocompass within five days.")
+MENDED = json.dumps({"question": "How fast does its maker mend the gyrocompass of the Kestrel?", "answer": "within five days"})
+PICTURED = json.dumps({"name": "Kestrel", "question": "How fast does its maker mend the gyrocompass of the plane in the image?"})
+NOT_ALONE = [MENDED, "within five days", "unknown", "unknown", "unknown"]
+
+
+def anchor(folder: Path, engine: ScriptedEngine, **options: Any) -> Draft:
+    chunk = Chunk(0, (Order("q1", "documents", (KESTREL, OSPREY), (("gyrocompass",),)),))
+    return write(folder, engine, chunk, others=[KESTREL.text, OSPREY.text], kinds=["documents"], anchor_images=True, **options)
+
+
+@pytest.mark.parametrize("view", ["text", "image"])
+def test_a_question_is_asked_with_the_picture_of_the_first_page_which_is_no_evidence_then(tmp_path: Path, view: str) -> None:
+    engine = ScriptedEngine(Script(*NOT_ALONE, PICTURED, "within five days", "unknown"))
+    draft = anchor(tmp_path, engine, page_view=view)
+    assert (draft.reason, draft.image) == ("", "a.jpg")
+    asked = draft.to_question()
+    assert asked.question == "How fast does its maker mend the gyrocompass of the plane in the image?"
+    assert (asked.images, asked.evidence) == (("a.jpg",), (OSPREY.place,))
+    closed = engine.requests[-1]
+    shown = str(closed.messages[-1]["content"])
+    assert ("is the image that the question speaks of" in shown, OSPREY.text in shown) == (True, False)
+    assert (KESTREL.text in shown, list_images(closed.messages)) == ((True, []) if view == "text" else (False, ["a.jpg"]))
+
+
+@pytest.mark.parametrize(
+    ("replies", "refused", "num_asked"),
+    [
+        ([PICTURED.replace("in the image", "from Lund")], "not_replaced", 6),
+        ([PICTURED, "within five days", "unknown", "unknown", "within five days"], "known", 10),
+    ],
+)
+def test_a_question_that_the_image_answers_or_that_does_not_speak_of_it_is_asked_without(
+    tmp_path: Path, replies: list[str], refused: str, num_asked: int
+) -> None:
+    engine = ScriptedEngine(Script(*NOT_ALONE, *replies))
+    draft = anchor(tmp_path, engine)
+    assert (draft.image, [rewriting.refused for rewriting in draft.rewritings]) == ("", [refused])
+    assert (len(engine.requests), draft.to_question().evidence) == (num_asked, (KESTREL.place, OSPREY.place))
+
+
+def test_no_image_is_of_a_page_on_which_the_answer_stands(tmp_path: Path) -> None:
+    engine = ScriptedEngine(Script(MENDED.replace("within five days", "by Osprey"), "by Osprey", "unknown"))
+    draft = anchor(tmp_path, engine)
+    assert (draft.image, draft.rewritings[0].refused, len(engine.requests)) == ("", "answer_on_image", 5)
+
+
+def test_images_are_of_questions_over_several_pages() -> None:
+    with pytest.raises(ConfigError, match="none of the kinds fact is asked over several pages"):
+        build(QuestionsConfig, {"kinds": ["fact"], "anchor_images": True})
