@@ -63,7 +63,7 @@ def test_a_page_that_names_a_document_is_linked_to_its_first_page_unless_the_nam
         page("Fuel gets measured each morning, whatever falls", "manuals/kestrel_handbook.md"),
         page("Nothing more", "manuals/kestrel_handbook.md", 2),
         page("Merlin days\nHow somebody learned to land between two hills, told by himself", "diary.md"),
-        page("See README, common and Merlin Days", "links.txt"),
+        page("See README, common things and the Merlin Days of another author", "links.txt"),
         *(page(f"Entry {number}", f"{number}/README.md") for number in range(2)),
         page("A list", "common.md"),
         *(page(f"It is common here, says {number}", f"more{number}") for number in range(10)),
