@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -19,20 +19,13 @@ FilterName = Literal[
 RewritingName = Literal["anchored", "fuzzy"]
 
 
-class Walk(NamedTuple):
-    """The pages that a kind is asked over: how many, and whether these are of one file."""
-
-    num_pages: int
-    within_file: bool
-
-
-WALKS: dict[KindName, Walk] = {
-    "pages": Walk(2, within_file=True),
-    "documents": Walk(2, within_file=False),
-    "comparison": Walk(2, within_file=False),
-    "path": Walk(3, within_file=False),
+WALKS: dict[KindName, tuple[int, bool]] = {
+    "pages": (2, True),
+    "documents": (2, False),
+    "comparison": (2, False),
+    "path": (3, False),
 }
-"""Of the kinds that are asked over several pages."""
+"""Of the kinds that are asked over several pages: how many, and whether these are of one file."""
 
 
 class QuestionsConfig(BaseConfig):
@@ -87,14 +80,6 @@ class QuestionsConfig(BaseConfig):
     def _ranks_are_a_range(self) -> "QuestionsConfig":
         if self.min_rank > self.max_rank:
             raise ValueError(f"min_rank {self.min_rank} is above max_rank {self.max_rank}; no question could be kept")
-        return self
-
-    @model_validator(mode="after")
-    def _an_image_is_of_a_first_page(self) -> "QuestionsConfig":
-        if self.anchor_images and not WALKS.keys() & set(self.kinds):
-            raise ValueError(
-                f"anchor_images: none of the kinds {', '.join(self.kinds)} is asked over several pages; add documents"
-            )
         return self
 
 

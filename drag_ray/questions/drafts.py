@@ -131,13 +131,8 @@ def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
 
 
 def build_rows(questions: Iterable[Question], drafts: Mapping[str, Draft]) -> list[dict[str, Any]]:
-    """The rows of `questions.jsonl`, as `corpus.questions` reads them, with what it does not read: the path of a question over
-    several pages, and the wording before a rewriting.
-
-    Args:
-        questions: with their splits.
-        drafts: by their ids.
-    """
+    """The rows of `questions.jsonl`, as `corpus.questions` reads them, with what it does not read, from the drafts by their ids: the
+    path of a question over several pages, and the wording before a rewriting."""
     return [_build_row(question, drafts[question.id]) for question in questions]
 
 

@@ -62,16 +62,13 @@ def link_pages(pages: Sequence[PageText], within_file: bool) -> Graph:
             for other, labels in shared.items()
             if other != place
             and (pages[other].place.file == page.place.file) == within_file
-            and len(words[place] & words[other]) < _MAX_SHARED * min(len(words[place]), len(words[other]))
+            and len(words[place] & words[other]) < max(1, _MAX_SHARED * min(len(words[place]), len(words[other])))
         }
         best = nlargest(_MAX_LINKS, strengths, key=lambda other: (strengths[other], -other))
         if best:
-            graph[page.place] = [Link(pages[other], _label(shared[other])) for other in best]
+            labels = {other: nlargest(_MAX_LABELS, shared[other], shared[other].__getitem__) for other in best}
+            graph[page.place] = [Link(pages[other], tuple(labels[other])) for other in best]
     return graph
-
-
-def _label(labels: Mapping[str, float]) -> tuple[str, ...]:
-    return tuple(sorted(labels, key=lambda label: -labels[label])[:_MAX_LABELS])
 
 
 def list_names(page: PageText) -> set[tuple[str, ...]]:
@@ -84,9 +81,8 @@ def list_names(page: PageText) -> set[tuple[str, ...]]:
 
 def _find_named(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
     """For the place of each page the places of those that it names or that name it, with the name."""
-    firsts: dict[str, int] = {}
-    for place in sorted(range(len(pages)), key=lambda place: pages[place].place.page_number):
-        firsts.setdefault(pages[place].place.file, place)
+    last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
+    firsts = {pages[place].place.file: place for place in last_first}
     owners = defaultdict[tuple[str, ...], list[int]](list)
     for place in firsts.values():
         for name in list_names(pages[place]):

@@ -27,12 +27,13 @@ def plan_orders(pages: Sequence[PageText], kinds: Sequence[KindName], limit: int
 
 
 def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int) -> Iterator[Order]:
-    graphs = {within: link_pages(pages, within) for within in {WALKS[kind].within_file for kind in kinds if kind in WALKS}}
+    graphs = {within: link_pages(pages, within) for within in {WALKS[kind][1] for kind in kinds if kind in WALKS}}
     for turn in range(turns):
         for number, page in enumerate(pages):
             kind = kinds[(number + turn) % len(kinds)]
             id = f"written-{compute_fingerprint(page.place.file, page.place.page_number, kind)}"
-            if kind not in WALKS:
+            num_pages, within = WALKS.get(kind, (1, False))
+            if num_pages == 1:
                 yield Order(id, kind, (page,))
-            elif walk := find_walk(graphs[WALKS[kind].within_file], page, WALKS[kind].num_pages - 1):
+            elif walk := find_walk(graphs[within], page, num_pages - 1):
                 yield Order(id, kind, (page, *(link.page for link in walk)), tuple(link.labels for link in walk))

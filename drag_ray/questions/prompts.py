@@ -83,7 +83,6 @@ _SHOWN: tuple[tuple[tuple[str, ...], dict[KindName, tuple[str, str]]], ...] = (
 )
 """Pages, and a question of each kind over them with its answer: a small model imitates these where it does not follow words."""
 _EXAMPLES = "- Users ask like this, about other things:\n{questions}\n"
-_LINK = "{pages} speak of: {words}."
 _ANSWER = """
 
 Answer the question from what stands above alone, in a few words, as it stands there. Reply with nothing but the answer, or with \
@@ -131,10 +130,8 @@ def write_prompt(
     turns: list[Content] = []
     for shown, questions in _SHOWN:
         if kind in questions:
-            turns += [
-                show_pages(shown, "" if turns else instruction),
-                json.dumps(dict(zip(_MAX_CHARS, questions[kind], strict=True))),
-            ]
+            said = json.dumps(dict(zip(_MAX_CHARS, questions[kind], strict=True)))
+            turns += [show_pages(shown, "" if turns else instruction), said]
     turns.append(show_pages(pages, after=_describe_links(links)))
     return [{"role": role, "content": content} for role, content in zip(cycle(("user", "assistant")), turns, strict=False)]
 
@@ -143,7 +140,8 @@ def _describe_links(links: Sequence[Sequence[str]]) -> str:
     if not links:
         return ""
     pairs = ["Both pages"] if len(links) == 1 else [f"Pages {number} and {number + 1}" for number in range(1, len(links) + 1)]
-    return "\n\n" + " ".join(_LINK.format(pages=pair, words=", ".join(words)) for pair, words in zip(pairs, links, strict=True))
+    told = (", ".join(f'"{word}"' for word in words) for words in links)
+    return "\n\n" + " ".join(f"{pair} speak of: {words}." for pair, words in zip(pairs, told, strict=True))
 
 
 def list_shown_questions() -> list[str]:

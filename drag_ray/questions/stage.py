@@ -56,7 +56,7 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
         endpoint whose prices are known.
 
     Raises:
-        ConfigError: questions are to be asked about pictures of pages, of which the index has none.
+        ConfigError: questions are to be asked about pictures, and no page where one starts has any.
         DataError: no page can be asked about, or no question is left.
         BudgetError: what an endpoint's replies may cost is spent; what was written is kept.
         TooManyFailuresError: more requests failed than `rollout.max_failure_rate` allows.
@@ -70,7 +70,7 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
         )
     pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number", "text", "image"])
     writer = sections.writer.model_copy(update={"logprobs": False})
-    num_pages = max(WALKS[kind].num_pages if kind in WALKS else 1 for kind in sections.questions.kinds)
+    num_pages = max(WALKS.get(kind, (1, False))[0] for kind in sections.questions.kinds)
     shown = AgentConfig(page_view=sections.questions.page_view, max_iterations=2, top_k=num_pages)  # images of a prompt
     options = build_options(shown, writer, sections.rollout, index_dir, folder.path)
     options = replace(options, stored=inputs.list_stored())
@@ -102,10 +102,6 @@ def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> 
     settings = sections.questions
     rows = zip(*(table[name].to_pylist() for name in ("file", "page_number", "text", "image")), strict=True)
     pages = [PageText(Evidence(file, page_number), text, image) for file, page_number, text, image in rows]
-    if settings.anchor_images and not any(page.image for page in pages):
-        raise ConfigError(
-            "questions.anchor_images: the index holds no page images to ask about. Build it with --corpus.page-images."
-        )
     unfit = find_unfit(pages, settings.min_words, settings.page_view == "image")
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
     orders = plan_orders(
@@ -116,6 +112,11 @@ def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> 
         raise DataError(
             f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
             f"{folder.path / PAGES_NAME}."
+        )
+    if settings.anchor_images and not any(len(order.pages) > 1 and order.pages[0].image for order in orders):
+        raise ConfigError(
+            "questions.anchor_images: no question is over several pages of which the first has a picture. Build the index with "
+            "--corpus.page-images, and name documents among questions.kinds."
         )
     return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
 

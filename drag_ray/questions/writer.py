@@ -126,7 +126,7 @@ class QuestionWriter:
         settings, draft = self._settings, _begin_draft(order)
         shown = [self._show(page, chars) for page in order.pages]
         prompt = write_prompt(order.kind, shown, order.links, settings.examples)
-        draft, reply = await self._ask(draft, prompt, settings.preset, self._with_form(REPLY_FORM))
+        draft, reply = await self._ask(draft, prompt, settings.preset, REPLY_FORM)
         written = read_written(reply)
         if written is None:
             return replace(draft, reason="unreadable", detail=reply[:_MAX_DETAIL_CHARS])
@@ -146,12 +146,8 @@ class QuestionWriter:
     async def _judge(
         self, draft: Draft, order: Order, chars: int, filters: Collection[FilterName], max_others: int | None
     ) -> Draft:
-        """The draft with the reason of the first filter that leaves it out, if one does; those that ask no model come first.
-
-        Args:
-            filters: those that are on.
-            max_others: other pages that may answer it too; None where these are not looked for.
-        """
+        """The draft with the reason of the first filter that leaves it out, if one does; those that ask no model come first. For
+        None in place of `max_others`, the number of other pages that may answer it, these are not looked for."""
         settings, texts = self._settings, [page.text for page in order.pages]
         if "self_reference" in filters and refers_to_page(draft.question):
             return replace(draft, reason="self_reference")
@@ -201,7 +197,7 @@ class QuestionWriter:
             return _note_rewriting(draft, draft, Rewriting(kind, refused="answer_on_image"))
         shown, _ = self._show_all(draft, order, chars)
         prompt = write_rewriting_prompt(kind, draft.question, shown)
-        asked, reply = await self._ask(draft, prompt, form=self._with_form(REWRITING_FORM))
+        asked, reply = await self._ask(draft, prompt, form=REWRITING_FORM)
         rewritten = read_rewritten(reply)
         if rewritten is None:
             return _note_rewriting(draft, asked, Rewriting(kind, refused="unreadable"))
@@ -244,12 +240,9 @@ class QuestionWriter:
         hits = self._searcher.search(draft.question, self._settings.max_rank)
         return next((hit.rank for hit in hits if hit.page in places), 0)
 
-    def _with_form(self, form: str) -> str:
-        """The form, where the engine can draw replies in one."""
-        return form if self._options.engine.backend == "vllm" else ""
-
     async def _ask(self, draft: Draft, messages: list[Message], preset: str = "greedy", form: str = "") -> tuple[Draft, str]:
-        """The draft with the tokens of a further request, and the reply."""
+        """The draft with the tokens of a further request, and the reply, drawn in a form where the engine can do that."""
+        form = form if self._options.engine.backend == "vllm" else ""
         reply = await self._generate(
             Request(
                 messages=tuple(messages),

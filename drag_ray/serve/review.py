@@ -78,6 +78,7 @@ class Review:
     def _describe(self, item: ReviewItem) -> dict[str, Any]:
         question = item.question
         asked, answer = question.question, " / ".join(question.answers)
+        images = list(map(name_image, range(len(question.images))))
         said = self.verdicts[question.id] if is_seen(question, self.verdicts) else None
         edited = said if said and said.verdict == "edit" else None
         return {
@@ -86,10 +87,7 @@ class Review:
             "answered": answer,
             "question": edited.question if edited else asked,
             "answer": edited.answer if edited else answer,
-            "pages": [
-                *(name_image(place) for place in range(len(question.images))),
-                *(f"{page.file}, page {page.page_number}" for page in question.evidence),
-            ],
+            "pages": [*images, *(f"{page.file}, page {page.page_number}" for page in question.evidence)],
             "verdict": said.verdict if said else "",
         }
 

@@ -206,7 +206,7 @@ def test_a_question_is_asked_with_the_picture_where_its_path_starts_made_worse_w
     assert [question.evidence for question in read_again if question.images] == [(Evidence("osprey.md", 1),)]
 
 
-def test_pictures_that_the_index_lacks_are_not_asked_about(local_ray: None, served: ChatServer, tmp_path: Path) -> None:
+def test_pictures_that_the_index_lacks_cannot_be_asked_about(served: ChatServer, tmp_path: Path) -> None:
     finish_pages(tmp_path)
-    with pytest.raises(ConfigError, match=r"questions\.anchor_images: the index holds no page images .*--corpus\.page-images"):
-        run_stages([STAGES["questions"]], configure(tmp_path, served, kinds=["documents"], anchor_images=True))
+    with pytest.raises(ConfigError, match=r"questions\.anchor_images: no question is over .*--corpus\.page-images"):
+        run_stages([STAGES["questions"]], configure(tmp_path, served, kinds=["fact"], anchor_images=True))

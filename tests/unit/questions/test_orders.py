@@ -66,6 +66,8 @@ def test_a_page_that_names_a_document_is_linked_to_its_first_page_unless_the_nam
         page("See README, common things and the Merlin Days of another author", "links.txt"),
         *(page(f"Entry {number}", f"{number}/README.md") for number in range(2)),
         page("A list", "common.md"),
+        page("见《风筝手册》", "说明.md"),
+        page("每天早上量油", "风筝手册.md"),
         *(page(f"It is common here, says {number}", f"more{number}") for number in range(10)),
     ]
     graph = link_pages(pages, within_file=False)
@@ -74,6 +76,7 @@ def test_a_page_that_names_a_document_is_linked_to_its_first_page_unless_the_nam
     assert (graph[pages[3].place][0].page, graph[pages[3].place][0].labels[0]) == (pages[4], "merlin days")
     assert pages[5].place not in graph, "two documents have that name"
     assert pages[7].place not in graph, "eleven pages have that name"
+    assert graph[pages[8].place] == [(pages[9], ("风 筝 手 册",))]
     assert not link_pages(pages[:2], within_file=True)
 
 

@@ -17,7 +17,7 @@ from drag_ray.config import build
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.errors import BudgetError, ConfigError, EngineDiedError, PromptTooLongError, RolloutError
+from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
 from drag_ray.questions.orders import Order
@@ -263,8 +263,3 @@ def test_no_image_is_of_a_page_on_which_the_answer_stands(tmp_path: Path) -> Non
     engine = ScriptedEngine(Script(MENDED.replace("within five days", "by Osprey"), "by Osprey", "unknown"))
     draft = anchor(tmp_path, engine)
     assert (draft.image, draft.rewritings[0].refused, len(engine.requests)) == ("", "answer_on_image", 5)
-
-
-def test_images_are_of_questions_over_several_pages() -> None:
-    with pytest.raises(ConfigError, match="none of the kinds fact is asked over several pages"):
-        build(QuestionsConfig, {"kinds": ["fact"], "anchor_images": True})
