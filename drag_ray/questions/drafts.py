@@ -131,7 +131,7 @@ def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
 
 
 def build_rows(questions: Iterable[Question], drafts: Mapping[str, Draft]) -> list[dict[str, Any]]:
-    """The rows of `questions.jsonl`, as `corpus.questions` reads them, with what it does not read, from the drafts by their ids: the
+    """The rows of `questions.jsonl`, as `corpus.questions` reads them, and of the drafts, by id, what it does not read: the
     path of a question over several pages, and the wording before a rewriting."""
     return [_build_row(question, drafts[question.id]) for question in questions]
 

@@ -60,12 +60,7 @@ def is_replaced(kind: RewritingName, before: str, rewritten: Rewritten, pictured
     """True if a name stood in the question and no word of it of four letters or more does any longer; of a shorter name, none.
 
     A question that is asked with an image has to speak of it, in English, German, French or Spanish, and not to name the document
-    of the page that it shows; what became the image has to stand on that page, if this has text.
-
-    Args:
-        before: the question.
-        rewritten: what the model made of it.
-        pictured: the page that the image shows; None without one.
+    of `pictured`, the page that it shows; what became the image has to stand on that page, if this has text.
     """
     name, asked = list_words(rewritten.name), list_words(rewritten.question)
     telling = {word for word in name if len(word) >= _MIN_LETTERS} or set(name)
