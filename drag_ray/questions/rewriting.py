@@ -81,5 +81,5 @@ def has_words(page: PageText, text: str) -> bool:
 
 
 def caption_image(shown: Content) -> Content:
-    """What is shown of the page whose picture a question is asked with, and that it is this picture."""
+    """The content shown of a page, with the note that its picture is the one that the question is asked with."""
     return _CAPTION + shown if isinstance(shown, str) else [text_part(_CAPTION), *list_parts(shown)]

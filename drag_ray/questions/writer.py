@@ -210,7 +210,7 @@ class QuestionWriter:
         return _note_rewriting(judged, judged, Rewriting(kind, rewritten.name, draft.question))
 
     def _show_all(self, draft: Draft, order: Order, chars: int) -> tuple[list[Content], list[Content]]:
-        """What is shown of all pages, and of that which comes with the question, if it is asked with the picture of the first."""
+        """The contents shown of all pages, and of the one that comes with the question, if its picture does."""
         first, *rest = (self._show(page, chars) for page in order.pages)
         return ([pictured := caption_image(first), *rest], [pictured]) if draft.image else ([first, *rest], [])
 
