@@ -69,6 +69,7 @@ def test_a_page_that_names_a_document_is_linked_to_its_first_page_unless_the_nam
         page("见《风筝手册》", "说明.md"),
         page("每天早上量油", "风筝手册.md"),
         *(page(f"It is common here, says {number}", f"more{number}") for number in range(10)),
+        *(page(f"Kestrel Handbook, {number}", "manuals/kestrel_handbook.md", number) for number in range(3, 14)),
     ]
     graph = link_pages(pages, within_file=False)
     assert graph[pages[0].place] == [(pages[1], ("kestrel handbook",))]
@@ -84,13 +85,14 @@ def test_a_walk_goes_on_by_what_its_first_page_does_not_have_and_comes_to_no_doc
     pages = [
         page("Kestrel carries a gyrocompass made by Osprey, painted blue", "a"),
         page("Osprey mends every gyrocompass, and has its hall in Lund since spring", "b"),
-        page("Painted blue are gyrocompass and Osprey badge alike, for luck with hall doors", "b", 2),
+        page("Osprey badge with gyrocompass pictures, sold for luck", "d"),
+        page("Nobody from Lund ever flew here", "a", 2),
         page("Lund closes its airfield in December for snow", "c"),
     ]
     graph = link_pages(pages, within_file=False)
     walk = find_walk(graph, pages[0], 2)
     assert walk
-    assert [(link.page, link.labels) for link in walk] == [(pages[1], ("gyrocompass", "osprey")), (pages[3], ("lund",))]
+    assert [(link.page, link.labels) for link in walk] == [(pages[1], ("gyrocompass", "osprey")), (pages[4], ("lund",))]
     assert find_walk(graph, pages[0], 3) is None
-    [order] = plan_orders(pages[:2] + pages[3:], ("path",), 1)
-    assert (order.pages, order.links) == ((pages[0], pages[1], pages[3]), (("gyrocompass", "osprey"), ("lund",)))
+    [order] = plan_orders(pages, ("path",), 1)
+    assert (order.pages, order.links) == ((pages[0], pages[1], pages[4]), (("gyrocompass", "osprey"), ("lund",)))

@@ -133,6 +133,14 @@ def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_pat
     assert write(tmp_path / "one", engine, chunk).reason == "one_page"
 
 
+def test_a_question_over_three_pages_is_left_out_if_two_of_them_answer_it(tmp_path: Path) -> None:
+    pages = (*CHUNK.orders[0].pages, *(PageText(Evidence("manual.pdf", number), f"Page {number}.") for number in (2, 3)))
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", "every 200 hours"))
+    assert write(tmp_path, engine, Chunk(0, (Order("q1", "path", pages, (("hours",), ("page",))),))).reason == "one_page"
+    shown = [[page.text in request.messages[-1]["content"] for page in pages] for request in engine.requests[2:]]
+    assert shown == [[True, True, False], [True, False, True], [False, True, True]]
+
+
 def test_a_page_is_cut_or_shown_as_a_picture(tmp_path: Path) -> None:
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
     write(tmp_path / "text", engine, page_chars=100, chunk=Chunk(0, (Order("q1", "fact", (replace(PAGE, text="x" * 200),)),)))
@@ -217,10 +225,17 @@ def test_a_question_whose_rewriting_is_refused_stays_as_it_was(tmp_path: Path, r
     assert draft.completion_tokens == sum(map(len, [GOOD, "every 200 hours", "unknown", "unknown", *replies]))
 
 
+def test_a_rewriting_is_answered_again_though_the_filters_are_off(tmp_path: Path) -> None:
+    draft = write(tmp_path, ScriptedEngine(Script(GOOD, RENAMED, "never")), filters=[], **FUZZY)
+    assert (draft.reason, [rewriting.refused for rewriting in draft.rewritings]) == ("", ["unanswerable"])
+
+
 KESTREL = PageText(Evidence("manual.pdf", 3), "The Kestrel has a gyrocompass that was made by Osprey.", "a.jpg")
 OSPREY = PageText(Evidence("manual.pdf", 4), "Osprey mends each gyrocompass within five days.")
 MENDED = json.dumps({"question": "How fast does its maker mend the gyrocompass of the Kestrel?", "answer": "within five days"})
-PICTURED = json.dumps({"name": "Kestrel", "question": "How fast does its maker mend the gyrocompass of the plane in the image?"})
+PICTURED = json.dumps(
+    {"name": "Kestrel", "question": "How fast is the gyrocompass mended that was made for the plane in the image?"}
+)
 NOT_ALONE = [MENDED, "within five days", "unknown", "unknown", "unknown"]
 
 
@@ -235,8 +250,10 @@ def test_a_question_is_asked_with_the_picture_of_the_first_page_which_is_no_evid
     draft = anchor(tmp_path, engine, page_view=view)
     assert (draft.reason, draft.image) == ("", "a.jpg")
     asked = draft.to_question()
-    assert asked.question == "How fast does its maker mend the gyrocompass of the plane in the image?"
+    assert asked.question == json.loads(PICTURED)["question"]
     assert (asked.images, asked.evidence) == (("a.jpg",), (OSPREY.place,))
+    assert draft.rank == 2, "the page of the picture is the first that is found, and need not be"
+    assert OSPREY.text in str(engine.requests[0].messages), "it has no picture"
     closed = engine.requests[-1]
     shown = str(closed.messages[-1]["content"])
     assert ("is the image that the question speaks of" in shown, OSPREY.text in shown) == (True, False)
