@@ -61,7 +61,7 @@ class QuestionsConfig(BaseConfig):
     first page that the question itself finds (one_search, off by default: rankers learn from such questions); another question
     is nearly the same. One that is not named leaves out none"""
     anchor_images: bool = False
-    """ask questions over several documents about the picture of the first page (corpus.page_images), which is named no longer,
+    """ask questions over several pages about the picture of the first page (corpus.page_images), which is named no longer,
     where the answer stands on another page and the filters keep the question so; otherwise it stays as it is"""
     fuzzy: bool = False
     """have a name in each kept question replaced by what the pages say of it, where the filters keep the question so and no
