@@ -181,13 +181,12 @@ def test_a_chunk_whose_engines_died_as_often_as_it_may_be_tried_has_failed(tmp_p
 
 
 RENAMED = json.dumps({"name": "pump", "question": "How often does one put in another part of the wing?"})
-FUZZY = {"fuzzy": True}
 
 
 def test_a_name_is_described_if_the_answer_stays_the_same_and_the_only_one(tmp_path: Path) -> None:
     others = ["All wings and pumps are cleaned every 200 hours."]
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", RENAMED, "200 hours", "unknown"))
-    draft = write(tmp_path, engine, others=others, **FUZZY)
+    draft = write(tmp_path, engine, others=others, fuzzy=True)
     [rewriting] = draft.rewritings
     assert (draft.reason, draft.question) == ("", "How often does one put in another part of the wing?")
     assert (rewriting.name, rewriting.question, rewriting.refused) == ("pump", "How often does one put in another pump?", "")
@@ -219,14 +218,14 @@ def test_a_name_is_described_if_the_answer_stays_the_same_and_the_only_one(tmp_p
 )
 def test_a_question_whose_rewriting_is_refused_stays_as_it_was(tmp_path: Path, replies: list[str], refused: str) -> None:
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", *replies))
-    draft = write(tmp_path, engine, others=["All wings and pumps are cleaned every 200 hours."], **FUZZY)
+    draft = write(tmp_path, engine, others=["All wings and pumps are cleaned every 200 hours."], fuzzy=True)
     assert (draft.reason, draft.question) == ("", "How often does one put in another pump?")
     assert [rewriting.refused for rewriting in draft.rewritings] == [refused]
     assert draft.completion_tokens == sum(map(len, [GOOD, "every 200 hours", "unknown", "unknown", *replies]))
 
 
 def test_a_rewriting_is_answered_again_though_the_filters_are_off(tmp_path: Path) -> None:
-    draft = write(tmp_path, ScriptedEngine(Script(GOOD, RENAMED, "never")), filters=[], **FUZZY)
+    draft = write(tmp_path, ScriptedEngine(Script(GOOD, RENAMED, "never")), filters=[], fuzzy=True)
     assert (draft.reason, [rewriting.refused for rewriting in draft.rewritings]) == ("", ["unanswerable"])
 
 
