@@ -27,11 +27,11 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
     settings = sections.collect
-    places = inputs["index"], folder.path, inputs.find("embed")
+    written_dir = inputs.find("questions")
+    places = inputs["index"], folder.path, inputs.find("embed"), written_dir
     options = build_options(sections.agent, sections.writer, sections.rollout, *places)
     options = with_degradation(options, settings.degradation, "collect.degradation")
     prepare_engines(options, sections.rollout)  # which start while proposers are prepared
-    written_dir = inputs.find("questions")
     questions = draw_split(inputs["index"], "train", settings.limit, sections.seed, written_dir=written_dir)
     sources = Sources(settings, inputs["index"], sections.seed, written_dir=written_dir)
     proposers = {name: BASELINES[name].prepare(sources) for name in settings.proposals}

@@ -113,6 +113,7 @@ STAGES: dict[str, Stage] = {
             name="questions",
             summary="Have a model write questions, with answers and evidence, from the pages of the index.",
             sections=QuestionsSections,
+            version=2,
             reads=("index",),
             runtime_only_options=(
                 *_ROLLOUT_RUNTIME,
@@ -121,6 +122,7 @@ STAGES: dict[str, Stage] = {
             ),
             packages=("datasketch",),
             own_files=(DRAFTS_NAME, BEGUN_DIR_NAME, LOGS_DIR_NAME),
+            checked_on_open=("question_images",),
             repairs_in_place=True,  # from its journal, without asking the model again
             is_shared=True,
             switch="writes_questions",

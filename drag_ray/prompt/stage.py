@@ -111,9 +111,8 @@ class _Engines:
 
     def __init__(self, sections: PromptSections, inputs: Inputs, folder: StageFolder) -> None:
         engine = sections.engine.model_copy(update={"adapter": "", "logprobs": False})
-        self._options = build_options(
-            sections.agent, engine, sections.rollout, inputs["index"], folder.path, inputs.find("embed")
-        )
+        places = inputs["index"], folder.path, inputs.find("embed"), inputs.find("questions")
+        self._options = build_options(sections.agent, engine, sections.rollout, *places)
         self._sections, self._actors = sections, list[Any]()
         self._earlier_logs = read_log_changes(folder.path)
 

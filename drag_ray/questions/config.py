@@ -12,10 +12,20 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
 
-KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison"]
+KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison", "path"]
 FilterName = Literal[
-    "self_reference", "copied", "rank", "answerable", "needs_all", "closed_book", "other_pages", "near_duplicate"
+    "self_reference", "copied", "rank", "answerable", "needs_all", "closed_book", "other_pages", "one_search", "near_duplicate"
 ]
+RewritingName = Literal["anchored", "fuzzy"]
+
+
+WALKS: dict[KindName, tuple[int, bool]] = {
+    "pages": (2, True),
+    "documents": (2, False),
+    "comparison": (2, False),
+    "path": (3, False),
+}
+"""Of the kinds that are asked over several pages: how many, and whether these are of one file."""
 
 
 class QuestionsConfig(BaseConfig):
@@ -26,8 +36,9 @@ class QuestionsConfig(BaseConfig):
     where there are more questions than pages; 0: one of each page"""
     kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
     """kinds of questions, in turn over the pages. Over one page: a fact that it states, how something is done, or either as
-    somebody asks who does not know its words (user). Over two that share rare words, where both are needed: two of one document
-    (pages), two of different documents (documents), or a comparison of these"""
+    somebody asks who does not know its words (user). Over several that are linked and all needed: two of one document (pages),
+    two of different documents (documents), a comparison of these, or three of different documents, one leading to the next
+    (path)"""
     examples: tuple[str, ...] = Field(default=(), max_length=20)
     """a handful of the users' own questions, whose manner is to be imitated"""
     writer: EngineConfig | None = None
@@ -43,11 +54,18 @@ class QuestionsConfig(BaseConfig):
     """characters of a page's text that the model is shown; half as many, and half of that, where it cannot take as much"""
     min_words: int = Field(default=30, ge=1)
     """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
-    filters: tuple[FilterName, ...] = get_args(FilterName)
+    filters: tuple[FilterName, ...] = tuple(name for name in get_args(FilterName) if name != "one_search")
     """what leaves out a question: it refers to "this page"; it copies a run of words of the page; the index finds the page too
-    early with it, or not at all; the model answers otherwise when it is shown the page again, or the same when it is shown one of
-    two pages; it gives the answer without the page; too many other pages answer it too; another question is nearly the same. One
-    that is not named leaves out none"""
+    early with it, or not at all; the model answers otherwise when it is shown the page again, or the same when one of several
+    pages is missing; it gives the answer without the page; too many other pages answer it too; it gives the answer from the
+    first page that the question itself finds (one_search, off by default: rankers learn from such questions); another question
+    is nearly the same. One that is not named leaves out none"""
+    anchor_images: bool = False
+    """ask questions over several pages about the picture of the first page (corpus.page_images), which is named no longer,
+    where the answer stands on another page and the filters keep the question so; otherwise it stays as it is"""
+    fuzzy: bool = False
+    """have a name in each kept question replaced by what the pages say of it, where the filters keep the question so and no
+    further page answers it; otherwise it stays as it is"""
     copied_words: int = Field(default=8, ge=1)
     """words that a question may copy in a row (filter copied)"""
     max_other_pages: int = Field(default=3, ge=0)

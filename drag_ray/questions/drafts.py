@@ -1,13 +1,14 @@
 """Drafts: questions as the model wrote them, with what became of each, and the counts and tables that are made of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
-from drag_ray.questions.config import QuestionsConfig
+from drag_ray.corpus import question_images
+from drag_ray.questions.config import QuestionsConfig, RewritingName
 from drag_ray.questions.filters import find_repeated
 from drag_ray.questions.prompts import list_shown_questions
 from drag_ray.types import Evidence, Question
@@ -25,6 +26,7 @@ Reason = Literal[
     "one_page",
     "known",
     "ambiguous",
+    "one_search",
     "near_duplicate",
 ]
 """Why a draft is left out; empty for none. An endpoint's budget was spent before it was written, the engine could not answer, or
@@ -34,13 +36,31 @@ NOT_WRITTEN: tuple[Reason, ...] = ("budget", "failed")
 
 
 @dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A rewriting of a question.
+
+    Attributes:
+        name: what gave way.
+        question: the wording before or, where that stays, the one that was refused.
+        refused: why it was: the answer stands on the image, the reply cannot be read, the name was not replaced, or a filter's
+            reason. Empty where it was not.
+    """
+
+    kind: RewritingName
+    name: str = ""
+    question: str = ""
+    refused: Reason | Literal["answer_on_image", "not_replaced"] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A written question.
 
     Attributes:
         detail: what it was left out for: the error, the reply that cannot be read, or the answer that the model gave.
-        other_pages: the second page of a question over two, or those that answer one over a single page too.
-        link: words that the pages of a question over two share.
+        other_pages: those after the first of a question over several, and those that answer one over a single page too.
+        links: of each of several pages with the one before it: names and words that both have.
+        image: the picture of the first page, with which the question is asked; empty for none.
         rank: of the page, searched with the question; 0 where it was not found or not searched.
         prompt_tokens: of all requests about it.
         seconds: since the draft before it was there.
@@ -55,16 +75,24 @@ class Draft:
     reason: Reason = ""
     detail: str = ""
     other_pages: tuple[Evidence, ...] = ()
-    link: tuple[str, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
+    image: str = ""
+    rewritings: tuple[Rewriting, ...] = ()
     rank: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
 
     def to_question(self) -> Question:
-        """The question with its evidence, without a split."""
-        evidence = (Evidence(self.file, self.page_number), *self.other_pages)
-        return Question(self.id, self.question, evidence, (self.answer,), f"written_{self.kind}")
+        """The question with its evidence, without a split. The page that an image shows need not be found."""
+        category, images = f"written_{self.kind}", (self.image,) if self.image else ()
+        evidence = self.other_pages if images else self.places
+        return Question(self.id, self.question, evidence, (self.answer,), category, images=images)
+
+    @property
+    def places(self) -> tuple[Evidence, ...]:
+        """Its pages, in the order of the walk over them where there are several."""
+        return Evidence(self.file, self.page_number), *self.other_pages
 
 
 DRAFT = TypeAdapter(Draft)
@@ -81,10 +109,12 @@ def drop_repeated(drafts: Sequence[Draft], config: QuestionsConfig) -> list[Draf
 
 
 def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
-    """Counts: drafts, those left out for each reason of a filter, questions kept, other pages that answer these too, and what one
-    of them has cost."""
+    """Counts: drafts, those left out for each reason of a filter, questions kept, how many of these were rewritten and how many
+    stayed as they were, other pages that answer them too, and what one of them has cost."""
     reasons = Counter(draft.reason for draft in drafts)
-    num_kept = reasons[""]
+    kept = [draft for draft in drafts if not draft.reason]
+    rewritten = Counter(f"{'not_' if one.refused else ''}{one.kind}" for draft in kept for one in draft.rewritings)
+    num_kept = len(kept)
     read, written, seconds = (
         sum(getattr(draft, name) for draft in drafts) for name in ("prompt_tokens", "completion_tokens", "seconds")
     )
@@ -92,23 +122,31 @@ def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
         "drafts": len(drafts),
         **{f"left_out_{reason}": reasons[reason] for reason in get_args(Reason) if reason and reason != "budget"},
         "questions": num_kept,
-        "other_pages": sum(len(draft.other_pages) for draft in drafts if not draft.reason and not draft.link),
+        **{count: rewritten[count] for kind in get_args(RewritingName) for count in (kind, f"not_{kind}")},
+        "other_pages": sum(len(draft.other_pages) for draft in kept if not draft.links),
         "prompt_tokens": read,
         "completion_tokens": written,
         **({"tokens_per_question": (read + written) / num_kept, "seconds_per_question": seconds / num_kept} if num_kept else {}),
     }
 
 
-def build_rows(questions: Iterable[Question]) -> list[dict[str, Any]]:
-    """The rows of `questions.jsonl`, as `corpus.questions` reads them."""
-    return [
-        {
-            "id": question.id,
-            "question": question.question,
-            "answer": question.answers[0],
-            "evidence": [{"file": page.file, "page_number": page.page_number} for page in question.evidence],
-            "category": question.category,
-            "split": question.split,
-        }
-        for question in questions
-    ]
+def build_rows(questions: Iterable[Question], drafts: Mapping[str, Draft]) -> list[dict[str, Any]]:
+    """The rows of `questions.jsonl`, as `corpus.questions` reads them, and of the drafts, by id, what it does not read: the
+    path of a question over several pages, and the wording before a rewriting."""
+    return [_build_row(question, drafts[question.id]) for question in questions]
+
+
+def _build_row(question: Question, draft: Draft) -> dict[str, Any]:
+    path = [asdict(page) | {"links": links} for page, links in zip(draft.places, ((), *draft.links), strict=False)]
+    plain = [rewriting.question for rewriting in draft.rewritings if not rewriting.refused]
+    return {
+        "id": question.id,
+        "question": question.question,
+        "answer": question.answers[0],
+        "evidence": [asdict(page) for page in question.evidence],
+        "category": question.category,
+        "split": question.split,
+        **({"images": [f"{question_images.DIR_NAME}/{key}" for key in question.images]} if question.images else {}),
+        **({"path": path} if draft.links else {}),
+        **({"plain_question": plain[0]} if plain else {}),
+    }

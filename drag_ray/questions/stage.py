@@ -15,12 +15,14 @@ from tqdm.auto import tqdm
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates, list_evidence, write_near_duplicates
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.corpus.split import split_questions
-from drag_ray.errors import BudgetError, DataError
-from drag_ray.questions.config import QuestionsSections
+from drag_ray.errors import BudgetError, ConfigError, DataError
+from drag_ray.questions.config import WALKS, QuestionsSections
 from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated
 from drag_ray.questions.orders import Order, plan_orders
 from drag_ray.questions.outcome import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME
@@ -46,14 +48,15 @@ _JUDGED_FROM = 20
 
 def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Write `questions.jsonl`, which corpus.questions reads; the same as the index stage writes it (`questions.parquet` and
-    `near_duplicates.parquet`); and, with reasons, `rejected.jsonl` and `left_out_pages.jsonl`. Going on after a kill does
-    nothing twice.
+    `near_duplicates.parquet`), with `question_images/` where it asks about pictures; and, with reasons, `rejected.jsonl` and
+    `left_out_pages.jsonl`. Going on after a kill does nothing twice.
 
     Returns:
         Counts: pages, those left out for each reason, pages asked about, those of `count_drafts`, train, test, and the cost of an
         endpoint whose prices are known.
 
     Raises:
+        ConfigError: questions are to be asked about pictures, and no page where one starts has any.
         DataError: no page can be asked about, or no question is left.
         BudgetError: what an endpoint's replies may cost is spent; what was written is kept.
         TooManyFailuresError: more requests failed than `rollout.max_failure_rate` allows.
@@ -67,22 +70,27 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
         )
     pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number", "text", "image"])
     writer = sections.writer.model_copy(update={"logprobs": False})
-    shown = AgentConfig(page_view=sections.questions.page_view)
+    num_pages = max(WALKS.get(kind, (1, False))[0] for kind in sections.questions.kinds)
+    shown = AgentConfig(page_view=sections.questions.page_view, max_iterations=2, top_k=num_pages)  # images of a prompt
     options = build_options(shown, writer, sections.rollout, index_dir, folder.path)
     options = replace(options, stored=inputs.list_stored())
     orders, counts = _plan(pages, sections, folder)
     drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions)
     counts |= count_drafts(drafts)
     artifacts.write_jsonl(folder.path / REJECTED_NAME, [asdict(draft) for draft in drafts if draft.reason])
-    kept = [draft.to_question() for draft in drafts if not draft.reason]
+    kept = {draft.id: draft for draft in drafts if not draft.reason}
     if not kept:
         raise DataError(
             f"none of {len(drafts)} written questions is left ({_list_counts(counts)}); see {folder.path / REJECTED_NAME}. "
             "A larger model writes better ones (questions.writer), and questions.filters names what leaves them out."
         )
-    near_duplicates = find_near_duplicates(pages, list_evidence(kept))
-    questions = _split(kept, near_duplicates, sections.corpus)
-    artifacts.write_jsonl(folder.path / ROWS_NAME, build_rows(questions))
+    asked = [draft.to_question() for draft in kept.values()]
+    near_duplicates = find_near_duplicates(pages, list_evidence(asked))
+    questions = _split(asked, near_duplicates, sections.corpus)
+    artifacts.write_jsonl(folder.path / ROWS_NAME, build_rows(questions, kept))
+    store = ImageStore(index_dir / page_images.DIR_NAME)
+    for key in {key for question in questions for key in question.images}:
+        artifacts.write_bytes(folder.path / question_images.DIR_NAME / key, store.read(key))
     artifacts.write_parquet(folder.path / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     splits = Counter(question.split for question in questions)
@@ -104,6 +112,11 @@ def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> 
         raise DataError(
             f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
             f"{folder.path / PAGES_NAME}."
+        )
+    if settings.anchor_images and not any(len(order.pages) > 1 and order.pages[0].image for order in orders):
+        raise ConfigError(
+            "questions.anchor_images: no question is over several pages of which the first has a picture. Build the index with "
+            "--corpus.page-images, and name documents among questions.kinds."
         )
     return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
 

@@ -126,6 +126,7 @@ def build_options(
     index_dir: Path,
     run_dir: Path,
     embed_dir: Path | None = None,
+    written_dir: Path | None = None,
 ) -> WorkerOptions:
     """The options of a run's workers, in which one policy writes: the model with the adapter that the engine names.
 
@@ -133,6 +134,7 @@ def build_options(
         index_dir: the folder of the index stage.
         run_dir: where the rollouts are kept.
         embed_dir: the folder of the stage `embed`, where it is read.
+        written_dir: that of the stage `questions`, where it is read.
 
     Raises:
         SearchIndexError: the vectors that are to be searched are of another index.
@@ -156,7 +158,7 @@ def build_options(
         flush_s=rollout.flush_s,
         vectors_dir=vectors_dir.resolve(),
         max_tries=rollout.max_tries,
-        image_dirs=_find_images(agent, index_dir.resolve()),
+        image_dirs=_find_images(agent, index_dir.resolve(), written_dir),
         node_dir=rollout.node_dir,
         build_engine=_choose_builder(engine, run_dir),
     )
@@ -180,9 +182,12 @@ def with_degradation(options: WorkerOptions, config: DegradationConfig, option: 
     return replace(options, degradation=config)
 
 
-def _find_images(agent: AgentConfig, index_dir: Path) -> tuple[Path, ...]:
-    """The stores of the index, there or not; none where the agent is shown no images."""
+def _find_images(agent: AgentConfig, index_dir: Path, written_dir: Path | None) -> tuple[Path, ...]:
+    """The stores of the index, there or not, or for questions that were written their own; none where the agent is shown no
+    images."""
     pages_dir, questions_dir = index_dir / page_images.DIR_NAME, index_dir / question_images.DIR_NAME
+    if written_dir and not questions_dir.is_dir():
+        questions_dir = written_dir.resolve() / question_images.DIR_NAME
     if agent.page_view == "image" and not pages_dir.is_dir():
         raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
     sees_images = agent.page_view == "image" or agent.load_tools().shows_images or _has_question_images(questions_dir)

@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drag_ray.cluster.interruption import wait_for_a_signal
 from drag_ray.config import build
-from drag_ray.corpus import page_images
+from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.config import EMBEDDED, CorpusConfig
-from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.readers.document_process import open_process
 from drag_ray.corpus.readers.pdf import render_page
 from drag_ray.corpus.verdicts import VERDICT, Verdict, is_seen, read_verdicts
@@ -39,6 +39,7 @@ from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.storage.appended_lines import append_line
 from drag_ray.storage.artifacts import require_manifest
 from drag_ray.storage.file_access import make_private
+from drag_ray.tools.images.rollout_images import name_image
 from drag_ray.transcripts.webpage import render_page as render_template
 from drag_ray.types import Page, Question
 
@@ -77,6 +78,7 @@ class Review:
     def _describe(self, item: ReviewItem) -> dict[str, Any]:
         question = item.question
         asked, answer = question.question, " / ".join(question.answers)
+        images = list(map(name_image, range(len(question.images))))
         said = self.verdicts[question.id] if is_seen(question, self.verdicts) else None
         edited = said if said and said.verdict == "edit" else None
         return {
@@ -85,7 +87,7 @@ class Review:
             "answered": answer,
             "question": edited.question if edited else asked,
             "answer": edited.answer if edited else answer,
-            "pages": [f"{page.file}, page {page.page_number}" for page in question.evidence],
+            "pages": [*images, *(f"{page.file}, page {page.page_number}" for page in question.evidence)],
             "verdict": said.verdict if said else "",
         }
 
@@ -106,15 +108,18 @@ class Review:
         append_line(self.path, asdict(verdict))
 
     def read_page(self, place: int, number: int) -> Page:
-        """The evidence page, counted from 0, of the question at a place.
+        """The image or, after these, the evidence page, counted from 0, of the question at a place.
 
         Raises:
             DataError: the index does not have it.
         """
-        pages = self._find(place).evidence
-        if number >= len(pages):
-            raise DataError(f"question {place}: has {len(pages)} pages, got {number}.")
-        evidence = pages[number]
+        question = self._find(place)
+        shown = [*question.images, *question.evidence]
+        if number >= len(shown):
+            raise DataError(f"question {place}: has {len(shown)} pages, got {number}.")
+        evidence = shown[number]
+        if isinstance(evidence, str):
+            return Page(name_image(number), 1, 1, "", image=evidence)
         page = self._searcher.find_page(evidence.file, evidence.page_number)
         if page is None:
             raise DataError(f"{evidence.file}, page {evidence.page_number}: not in the index.")
@@ -127,7 +132,8 @@ class Review:
             DataError: there is neither, or it cannot be drawn.
         """
         if page.image:
-            return ImageStore(self._index_dir / page_images.DIR_NAME).read(page.image)
+            stores = [self._index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)]
+            return ImageStores(stores).find(page.image).read(page.image)
         path = self._documents / page.file
         if path.suffix.lower() != ".pdf" or not path.resolve().is_relative_to(self._documents) or not path.is_file():
             raise DataError(f"{page.file}: there is no picture of its pages. See corpus.page_images.")

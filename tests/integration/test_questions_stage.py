@@ -1,5 +1,6 @@
 """Questions from documents alone: a scripted endpoint writes them, and each filter leaves out its own."""
 
+import io
 import json
 import re
 from collections import Counter
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
+from PIL import Image
 from small_index import finish_index
 
 from drag_ray.api.run import open_run
-from drag_ray.config import build
+from drag_ray.config import build, override
+from drag_ray.corpus.image_store import ImageStore, encode
+from drag_ray.corpus.question_images import QuestionImages, decode_data_url
 from drag_ray.corpus.questions import read_questions, read_run_questions
-from drag_ray.errors import BudgetError, DataError
+from drag_ray.errors import BudgetError, ConfigError, DataError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES
@@ -65,7 +69,7 @@ def served() -> Iterator[ChatServer]:
 def configure(run_dir: Path, served: ChatServer, **options: Any) -> RunConfig:
     terms = {"address": served.address, "prompt_price": 1000, "completion_price": 1000, "budget": options.pop("budget", 0.0)}
     engine = {"backend": "openai", "model": "scripted", "endpoint": terms}
-    corpus = {"documents": "none", "questions": "", "test_fraction": 0.5}
+    corpus = {"documents": "none", "questions": "", "test_fraction": options.pop("test_fraction", 0.5)}
     rollout = {"concurrent_rollouts": 1, "chunk_rollouts": 1}
     settings = {"questions": {"limit": 0, "min_words": 5, "copied_words": 6, **options}}
     return build(RunConfig, {"run_dir": run_dir, "engine": engine, "corpus": corpus, "rollout": rollout, **settings})
@@ -154,3 +158,55 @@ def test_a_collection_over_documents_alone_asks_what_was_written(local_ray: None
     )
     assert finished["collect"].origin["reads"] == {"index": "index", "questions": "questions"}
     assert set(open_run(tmp_path / "run").read_questions()["split"]) == {"train", "test"}
+
+
+KESTREL = "The Kestrel has a gyrocompass that was made by Osprey in the year of its first flight."
+OSPREY = "Osprey mends each gyrocompass within five days, and sends it back by a bird of prey."
+MENDED = {"question": "How fast does its maker mend the gyrocompass of the Kestrel?", "answer": "within five days"}
+PICTURED = {"name": "the Kestrel", "question": "How fast does its maker mend the gyrocompass of the plane shown in the image?"}
+
+
+def answer_of_both(body: dict[str, Any], number: int) -> Answer:
+    prompt, asked = (json.dumps(body["messages"][place]["content"]) for place in (-1, 0))
+    if "Write one question" in asked:
+        return Answer(json.dumps(MENDED))
+    if "Rewrite the question" in prompt:
+        return Answer(json.dumps(PICTURED))
+    if "Answer the question" in prompt:
+        return Answer("within five days" if KESTREL in prompt and OSPREY in prompt else "unknown")
+    return Answer("<search>gyrocompass</search>")
+
+
+def test_a_question_is_asked_with_the_picture_where_its_path_starts_made_worse_where_that_is_wanted(
+    local_ray: None, tmp_path: Path
+) -> None:
+    picture = Image.effect_noise((200, 160), 40).convert("RGB")
+    key, _ = encode(picture)
+    finish_index(tmp_path, [Page("kestrel.md", 1, 1, KESTREL, image=key), Page("osprey.md", 1, 1, OSPREY)], [])
+    ImageStore(tmp_path / "index" / "page_images").write(picture)
+    with serve_chat(answer_of_both) as served:
+        config = configure(tmp_path, served, kinds=["documents"], limit=2, anchor_images=True, test_fraction=0)
+        degradation = {"share": 1, "kinds": ["downscale"]}
+        config = override(config, {"collect": {"samples_per_question": 1, "degradation": degradation}})
+        finished = run_stages([STAGES["questions"], STAGES["collect"]], config)
+        counts = finished["questions"].counts
+        assert [counts[name] for name in ("questions", "anchored", "not_anchored")] == [2, 1, 0]
+        shown = [part for body in served.asked for part in body["messages"][-1]["content"] if isinstance(part, dict)]
+    [worse] = [part["image_url"]["url"] for part in shown if part["type"] == "image_url"]
+    assert Image.open(io.BytesIO(decode_data_url(worse))).width < 0.41 * picture.width
+    [row] = [row for row in read(tmp_path / "questions" / "questions.jsonl") if "images" in row]
+    assert [(page["file"], page["links"]) for page in row["path"]] == [
+        ("kestrel.md", []),
+        ("osprey.md", ["osprey", "gyrocompass"]),
+    ]
+    assert (row["plain_question"], row["question"]) == (MENDED["question"], PICTURED["question"])
+    images = QuestionImages(ImageStore(tmp_path / "again"), [tmp_path / "questions"], max_pixels=10**6)
+    read_again, problems = read_questions(tmp_path / "questions" / "questions.jsonl", images=images)
+    assert problems == []
+    assert [question.evidence for question in read_again if question.images] == [(Evidence("osprey.md", 1),)]
+
+
+def test_pictures_that_the_index_lacks_cannot_be_asked_about(served: ChatServer, tmp_path: Path) -> None:
+    finish_pages(tmp_path)
+    with pytest.raises(ConfigError, match=r"questions\.anchor_images: no question is over .*--corpus\.page-images"):
+        run_stages([STAGES["questions"]], configure(tmp_path, served, kinds=["fact"], anchor_images=True))

@@ -188,7 +188,7 @@ def _build_options(
     for model in models:
         check_adapter(model.engine)
     policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
-    places = inputs["index"], rollouts_dir, inputs.find("embed")
+    places = inputs["index"], rollouts_dir, inputs.find("embed"), inputs.find("questions")
     options = build_options(sections.agent, models[0].engine, sections.rollout, *places)
     return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from drag_ray.config import build
 from drag_ray.corpus.questions import read_questions
 from drag_ray.questions.config import QuestionsConfig
-from drag_ray.questions.drafts import Draft, build_rows, count_drafts, drop_repeated
+from drag_ray.questions.drafts import Draft, Rewriting, build_rows, count_drafts, drop_repeated
 from drag_ray.storage.artifacts import write_jsonl
 from drag_ray.types import Evidence
 
@@ -34,8 +34,37 @@ def test_each_reason_is_counted_and_a_kept_question_costs_what_all_drafts_have_c
 
 def test_the_rows_are_questions_with_evidence_as_the_corpus_reads_them(tmp_path: Path) -> None:
     written = replace(DRAFT.to_question(), split="test")
-    write_jsonl(tmp_path / "questions.jsonl", build_rows([written]))
+    write_jsonl(tmp_path / "questions.jsonl", build_rows([written], {"q1": DRAFT}))
     read, problems = read_questions(tmp_path / "questions.jsonl")
     assert problems == []
     assert read == [written]
     assert (read[0].evidence, read[0].answers, read[0].category) == ((Evidence("a.pdf", 3),), ("in the wings",), "written_fact")
+
+
+def test_what_was_rewritten_is_counted_with_what_stayed_as_it_was() -> None:
+    done, refused = Rewriting("fuzzy", "fuel", "Where?"), Rewriting("fuzzy", refused="unreadable")
+    anchored = Rewriting("anchored", "fuel", "Where?")
+    drafts = [replace(DRAFT, rewritings=rewritings) for rewritings in ((), (done,), (anchored, refused), (refused,))]
+    counts = count_drafts([*drafts, replace(DRAFT, reason="one_search", rewritings=(done,))])
+    named = ("fuzzy", "not_fuzzy", "anchored", "not_anchored", "left_out_one_search")
+    assert {name: counts[name] for name in named} == dict(zip(named, (1, 2, 1, 0, 1), strict=True))
+
+
+def test_a_row_has_the_path_over_its_pages_the_wording_before_and_the_image_whose_page_is_no_evidence(tmp_path: Path) -> None:
+    rewritings = (Rewriting("anchored", "Kestrel", "Where?"), Rewriting("fuzzy", "Osprey", "When?"))
+    places = Evidence("b.pdf", 1), Evidence("c.pdf", 2)
+    draft = replace(DRAFT, other_pages=places, links=(("osprey",), ("lund", "hall")), image="ab/c.jpg", rewritings=rewritings)
+    [row] = build_rows([draft.to_question()], {"q1": draft})
+    assert row["path"] == [
+        {"file": "a.pdf", "page_number": 3, "links": ()},
+        {"file": "b.pdf", "page_number": 1, "links": ("osprey",)},
+        {"file": "c.pdf", "page_number": 2, "links": ("lund", "hall")},
+    ]
+    assert (row["plain_question"], row["images"]) == ("Where?", ["question_images/ab/c.jpg"])
+    assert draft.to_question().evidence == places
+    plain = replace(draft, image="")
+    [row] = build_rows([plain.to_question()], {"q1": plain})
+    assert "images" not in row
+    assert len(row["evidence"]) == 3
+    write_jsonl(tmp_path / "questions.jsonl", [row])
+    assert read_questions(tmp_path / "questions.jsonl") == ([plain.to_question()], [])

@@ -1,6 +1,7 @@
 """The questions that are to be written, and the pages that are linked for those over two."""
 
-from drag_ray.questions.orders import find_links, plan_orders
+from drag_ray.questions.links import find_walk, link_pages
+from drag_ray.questions.orders import plan_orders
 from drag_ray.questions.pages import PageText
 from drag_ray.types import Evidence
 
@@ -30,17 +31,17 @@ def test_pages_are_linked_by_the_rarest_words_that_they_share_within_a_file_or_a
         page("Some altimeter readings of Falcon were wrong in winter, says its flight log", "b", 2),
         *(page(f"flight number {number} of the year", f"more{number}") for number in range(10)),
     ]
-    across = find_links(pages, within_file=False)
-    assert (across[Evidence("a", 1)].page, across[Evidence("a", 1)].words) == (pages[2], ("gyrocompass",))
-    assert across[Evidence("b", 2)].page == pages[1]
-    within = find_links(pages, within_file=True)
+    across = link_pages(pages, within_file=False)
+    assert across[Evidence("a", 1)] == [(pages[2], ("gyrocompass",))]
+    assert across[Evidence("b", 2)][0].page == pages[1]
+    within = link_pages(pages, within_file=True)
     assert Evidence("a", 1) not in within, "`flight` stands on too many pages, and links none"
     both = [*pages, page("The Kestrel and its gyrocompass were sold in spring, after some talk", "a", 3)]
-    assert find_links(both, within_file=True)[Evidence("a", 1)].words == ("kestrel", "gyrocompass")
+    assert link_pages(both, within_file=True)[Evidence("a", 1)][0].labels == ("kestrel", "gyrocompass")
 
 
 def test_pages_that_say_the_same_are_not_linked() -> None:
-    assert not find_links([page(WORDS, "a"), page(f"{WORDS} again", "b")], within_file=False)
+    assert not link_pages([page(WORDS, "a"), page(f"{WORDS} again", "b")], within_file=False)
 
 
 def test_a_kind_of_two_pages_is_asked_of_those_that_are_linked() -> None:
@@ -52,5 +53,46 @@ def test_a_kind_of_two_pages_is_asked_of_those_that_are_linked() -> None:
     planned = plan_orders(pages, ("comparison", "pages"), 0)
     assert [order.kind for order in planned] == ["comparison"]
     [order] = plan_orders(pages, ("comparison",), 1)
-    assert (order.pages, order.link) == (tuple(pages[:2]), ("gyrocompass",))
+    assert (order.pages, order.links) == (tuple(pages[:2]), (("gyrocompass",),))
     assert [len(order.pages) for order in plan_orders(pages, ("fact", "documents"), 10)] == [1, 2, 1, 2, 1]
+
+
+def test_a_page_that_names_a_document_is_linked_to_its_first_page_unless_the_name_is_shared_or_on_many_pages() -> None:
+    pages = [
+        page("Crews read the Kestrel-Handbook before winter comes", "notes/crew.md"),
+        page("Fuel gets measured each morning, whatever falls", "manuals/kestrel_handbook.md"),
+        page("Nothing more", "manuals/kestrel_handbook.md", 2),
+        page("Merlin days\nHow somebody learned to land between two hills, told by himself", "diary.md"),
+        page("See README, common things and the Merlin Days of another author", "links.txt"),
+        *(page(f"Entry {number}", f"{number}/README.md") for number in range(2)),
+        page("A list", "common.md"),
+        page("见《风筝手册》", "说明.md"),
+        page("每天早上量油", "风筝手册.md"),
+        *(page(f"It is common here, says {number}", f"more{number}") for number in range(10)),
+        *(page(f"Kestrel Handbook, {number}", "manuals/kestrel_handbook.md", number) for number in range(3, 14)),
+    ]
+    graph = link_pages(pages, within_file=False)
+    assert graph[pages[0].place] == [(pages[1], ("kestrel handbook",))]
+    assert graph[pages[1].place] == [(pages[0], ("kestrel handbook",))]
+    assert (graph[pages[3].place][0].page, graph[pages[3].place][0].labels[0]) == (pages[4], "merlin days")
+    assert pages[5].place not in graph, "two documents have that name"
+    assert pages[7].place not in graph, "eleven pages have that name"
+    assert graph[pages[8].place] == [(pages[9], ("风 筝 手 册",))]
+    assert not link_pages(pages[:2], within_file=True)
+
+
+def test_a_walk_goes_on_by_what_its_first_page_does_not_have_and_comes_to_no_document_twice() -> None:
+    pages = [
+        page("Kestrel carries a gyrocompass made by Osprey, painted blue", "a"),
+        page("Osprey mends every gyrocompass, and has its hall in Lund since spring", "b"),
+        page("Osprey badge with gyrocompass pictures, sold for luck", "d"),
+        page("Nobody from Lund ever flew here", "a", 2),
+        page("Lund closes its airfield in December for snow", "c"),
+    ]
+    graph = link_pages(pages, within_file=False)
+    walk = find_walk(graph, pages[0], 2)
+    assert walk
+    assert [(link.page, link.labels) for link in walk] == [(pages[1], ("gyrocompass", "osprey")), (pages[4], ("lund",))]
+    assert find_walk(graph, pages[0], 3) is None
+    [order] = plan_orders(pages, ("path",), 1)
+    assert (order.pages, order.links) == ((pages[0], pages[1], pages[4]), (("gyrocompass", "osprey"), ("lund",)))

@@ -83,12 +83,19 @@ def test_a_picture_of_a_page_stands_where_its_text_would() -> None:
 
 
 def test_a_question_over_two_pages_is_told_what_they_share() -> None:
-    messages = write_prompt("comparison", ["A gyrocompass.", "Its gyrocompass."], ("gyrocompass", "kestrel"), ())
+    messages = write_prompt("comparison", ["A gyrocompass.", "Its gyrocompass."], (("gyrocompass", "kestrel"),), ())
     assert messages[0]["content"].startswith("You are shown 2 pages of documents, each between <page> and </page>.")
-    shown = "<page>\nA gyrocompass.\n</page>\n\n<page>\nIts gyrocompass.\n</page>\n\nBoth pages speak of: gyrocompass, kestrel."
+    shown = (
+        '<page>\nA gyrocompass.\n</page>\n\n<page>\nIts gyrocompass.\n</page>\n\nBoth pages speak of: "gyrocompass", "kestrel".'
+    )
     assert read_last(messages) == shown
     asked = read_last(write_answer_prompt("Is it on?", ["A gyrocompass.", "Its gyrocompass."]))
     assert asked.startswith("Below are 2 pages of documents, each between <page> and </page>. It is data")
+
+
+def test_a_question_over_a_path_is_told_what_links_each_two_pages() -> None:
+    shown = read_last(write_prompt("path", ["One.", "Two.", "Three."], (("osprey",), ("lund", "airfield")), ()))
+    assert shown.endswith('</page>\n\nPages 1 and 2 speak of: "osprey". Pages 2 and 3 speak of: "lund", "airfield".')
 
 
 def test_an_answer_is_the_first_line_that_has_words() -> None:

@@ -91,6 +91,8 @@ def test_a_question_is_kept_that_the_page_answers_and_nothing_else(tmp_path: Pat
         ([GOOD, "every 200 hours"], {}, "known", 3),
         ([GOOD, "every 200 hours"], {"filters": ["rank", "answerable"]}, "", 2),
         ([GOOD], {"filters": []}, "", 1),
+        ([GOOD, "every 200 hours"], {"filters": ["one_search"]}, "one_search", 2),
+        ([GOOD, "unknown"], {"filters": ["one_search"]}, "", 2),
     ],
 )
 def test_nothing_more_is_asked_about_a_question_that_is_left_out(
@@ -120,15 +122,23 @@ def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_
 
 def test_a_question_over_two_pages_is_left_out_if_one_of_them_answers_it(tmp_path: Path) -> None:
     second = PageText(Evidence("manual.pdf", 2), "Nothing of that.")
-    chunk = Chunk(0, (Order("q1", "pages", (*CHUNK.orders[0].pages, second), ("hours",)),))
+    chunk = Chunk(0, (Order("q1", "pages", (*CHUNK.orders[0].pages, second), (("hours",),)),))
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown"))
     draft = write(tmp_path / "both", engine, chunk)
-    assert (draft.reason, draft.link) == ("", ("hours",))
+    assert (draft.reason, draft.links) == ("", (("hours",),))
     assert draft.to_question().evidence == (Evidence("manual.pdf", 1), Evidence("manual.pdf", 2))
     shown = [[page.text in request.messages[-1]["content"] for page in chunk.orders[0].pages] for request in engine.requests]
     assert shown == [[True, True], [True, True], [True, False], [False, True], [False, False]]
     engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "every 200 hours"))
     assert write(tmp_path / "one", engine, chunk).reason == "one_page"
+
+
+def test_a_question_over_three_pages_is_left_out_if_two_of_them_answer_it(tmp_path: Path) -> None:
+    pages = (*CHUNK.orders[0].pages, *(PageText(Evidence("manual.pdf", number), f"Page {number}.") for number in (2, 3)))
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", "every 200 hours"))
+    assert write(tmp_path, engine, Chunk(0, (Order("q1", "path", pages, (("hours",), ("page",))),))).reason == "one_page"
+    shown = [[page.text in request.messages[-1]["content"] for page in pages] for request in engine.requests[2:]]
+    assert shown == [[True, True, False], [True, False, True], [False, True, True]]
 
 
 def test_a_page_is_cut_or_shown_as_a_picture(tmp_path: Path) -> None:
@@ -168,3 +178,104 @@ def test_a_chunk_whose_engines_died_as_often_as_it_may_be_tried_has_failed(tmp_p
     draft = write(tmp_path, dying)
     assert draft.reason == "failed"
     assert "EngineDiedError" in draft.detail
+
+
+RENAMED = json.dumps({"name": "pump", "question": "How often does one put in another part of the wing?"})
+
+
+def test_a_name_is_described_if_the_answer_stays_the_same_and_the_only_one(tmp_path: Path) -> None:
+    others = ["All wings and pumps are cleaned every 200 hours."]
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", RENAMED, "200 hours", "unknown"))
+    draft = write(tmp_path, engine, others=others, fuzzy=True)
+    [rewriting] = draft.rewritings
+    assert (draft.reason, draft.question) == ("", "How often does one put in another part of the wing?")
+    assert (rewriting.name, rewriting.question, rewriting.refused) == ("pump", "How often does one put in another pump?", "")
+    rewritten, again, closed, elsewhere = engine.requests[4:]
+    assert ('"name"' in rewritten.form, rewritten.sampling.temperature) == (True, 0)
+    assert [TEXT in request.messages[-1]["content"] for request in (rewritten, again, closed, elsewhere)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert others[0] in elsewhere.messages[-1]["content"]
+    spent = (GOOD, "every 200 hours", "unknown", "unknown", RENAMED, "200 hours", "unknown", "unknown")
+    assert draft.completion_tokens == sum(map(len, spent))
+
+
+@pytest.mark.parametrize(
+    ("replies", "refused"),
+    [
+        (["Here you are."], "unreadable"),
+        ([f"Gladly! {RENAMED}"], "unreadable"),
+        ([RENAMED.replace("part", "pump part")], "not_replaced"),
+        ([RENAMED.replace("of the wing", "of this page")], "self_reference"),
+        ([RENAMED.replace("How often does one put in another part of the wing", "Zzz")], "not_found"),
+        ([RENAMED, "never"], "unanswerable"),
+        ([RENAMED, "every 200 hours", "every 200 hours"], "known"),
+        ([RENAMED, "every 200 hours", "unknown", "every 200 hours"], "ambiguous"),
+    ],
+)
+def test_a_question_whose_rewriting_is_refused_stays_as_it_was(tmp_path: Path, replies: list[str], refused: str) -> None:
+    engine = ScriptedEngine(Script(GOOD, "every 200 hours", "unknown", "unknown", *replies))
+    draft = write(tmp_path, engine, others=["All wings and pumps are cleaned every 200 hours."], fuzzy=True)
+    assert (draft.reason, draft.question) == ("", "How often does one put in another pump?")
+    assert [rewriting.refused for rewriting in draft.rewritings] == [refused]
+    assert draft.completion_tokens == sum(map(len, [GOOD, "every 200 hours", "unknown", "unknown", *replies]))
+
+
+def test_a_rewriting_is_answered_again_though_the_filters_are_off(tmp_path: Path) -> None:
+    draft = write(tmp_path, ScriptedEngine(Script(GOOD, RENAMED, "never")), filters=[], fuzzy=True)
+    assert (draft.reason, [rewriting.refused for rewriting in draft.rewritings]) == ("", ["unanswerable"])
+
+
+KESTREL = PageText(Evidence("manual.pdf", 3), "The Kestrel has a gyrocompass that was made by Osprey.", "a.jpg")
+OSPREY = PageText(Evidence("manual.pdf", 4), "Osprey mends each gyrocompass within five days.")
+MENDED = json.dumps({"question": "How fast does its maker mend the gyrocompass of the Kestrel?", "answer": "within five days"})
+PICTURED = json.dumps(
+    {"name": "Kestrel", "question": "How fast is the gyrocompass mended that was made for the plane in the image?"}
+)
+NOT_ALONE = [MENDED, "within five days", "unknown", "unknown", "unknown"]
+
+
+def anchor(folder: Path, engine: ScriptedEngine, **options: Any) -> Draft:
+    chunk = Chunk(0, (Order("q1", "documents", (KESTREL, OSPREY), (("gyrocompass",),)),))
+    return write(folder, engine, chunk, others=[KESTREL.text, OSPREY.text], kinds=["documents"], anchor_images=True, **options)
+
+
+@pytest.mark.parametrize("view", ["text", "image"])
+def test_a_question_is_asked_with_the_picture_of_the_first_page_which_is_no_evidence_then(tmp_path: Path, view: str) -> None:
+    engine = ScriptedEngine(Script(*NOT_ALONE, PICTURED, "within five days", "unknown"))
+    draft = anchor(tmp_path, engine, page_view=view)
+    assert (draft.reason, draft.image) == ("", "a.jpg")
+    asked = draft.to_question()
+    assert asked.question == json.loads(PICTURED)["question"]
+    assert (asked.images, asked.evidence) == (("a.jpg",), (OSPREY.place,))
+    assert draft.rank == 2, "the page of the picture is the first that is found, and need not be"
+    assert OSPREY.text in str(engine.requests[0].messages), "it has no picture"
+    closed = engine.requests[-1]
+    shown = str(closed.messages[-1]["content"])
+    assert ("is the image that the question speaks of" in shown, OSPREY.text in shown) == (True, False)
+    assert (KESTREL.text in shown, list_images(closed.messages)) == ((True, []) if view == "text" else (False, ["a.jpg"]))
+
+
+@pytest.mark.parametrize(
+    ("replies", "refused", "num_asked"),
+    [
+        ([PICTURED.replace("in the image", "from Lund")], "not_replaced", 6),
+        ([PICTURED, "within five days", "unknown", "unknown", "within five days"], "known", 10),
+    ],
+)
+def test_a_question_that_the_image_answers_or_that_does_not_speak_of_it_is_asked_without(
+    tmp_path: Path, replies: list[str], refused: str, num_asked: int
+) -> None:
+    engine = ScriptedEngine(Script(*NOT_ALONE, *replies))
+    draft = anchor(tmp_path, engine)
+    assert (draft.image, [rewriting.refused for rewriting in draft.rewritings]) == ("", [refused])
+    assert (len(engine.requests), draft.to_question().evidence) == (num_asked, (KESTREL.place, OSPREY.place))
+
+
+def test_no_image_is_of_a_page_on_which_the_answer_stands(tmp_path: Path) -> None:
+    engine = ScriptedEngine(Script(MENDED.replace("within five days", "by Osprey"), "by Osprey", "unknown"))
+    draft = anchor(tmp_path, engine)
+    assert (draft.image, draft.rewritings[0].refused, len(engine.requests)) == ("", "answer_on_image", 5)

@@ -12,6 +12,7 @@ from reportlab.pdfgen.canvas import Canvas
 from small_index import write_index
 from starlette.testclient import TestClient
 
+from drag_ray.corpus.image_store import ImageStore, encode
 from drag_ray.corpus.verdicts import read_verdicts
 from drag_ray.questions.drafts import Draft
 from drag_ray.questions.review import ReviewItem
@@ -73,6 +74,17 @@ def test_the_page_has_the_questions_their_pages_and_the_verdicts(client: TestCli
     assert Image.open(io.BytesIO(picture.content)).height > 1000
     missing = client.get("/questions/1/pages/0.jpg")
     assert (missing.status_code, missing.text) == (404, "b.txt: there is no picture of its pages. See corpus.page_images.")
+
+
+def test_the_image_of_a_question_is_shown_before_its_pages(tmp_path: Path) -> None:
+    key, _ = encode(picture := Image.new("RGB", (40, 30)))
+    review = open_review(tmp_path, replace(QUESTION, images=(key,)))
+    ImageStore(tmp_path / "index" / "page_images").write(picture)
+    [shown] = review.list_questions()
+    assert shown["pages"] == ["image_1", "a.pdf, page 1"]
+    pages = [review.read_page(0, number) for number in range(2)]
+    assert [page.text for page in pages] == ["", TEXT]
+    assert Image.open(io.BytesIO(review.draw_page(pages[0]))).size == (40, 30)
 
 
 def test_a_verdict_is_on_the_disk_at_once_and_the_next_one_on_it_counts(client: TestClient, review: Review) -> None:

@@ -1,0 +1,85 @@
+"""Rewriting of questions, so that a name in them gives way to the picture of what it names, or to a description of it.
+
+Both follow OpenSearch-VL (https://github.com/shawn0728/OpenSearch-VL): the image is of the start of a path, never of its answer,
+and the answer stays the same and the only one.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from drag_ray.agent.shown_images import Content, list_parts, text_part
+from drag_ray.corpus.near_duplicates import list_words
+from drag_ray.engine.generate import Message
+from drag_ray.questions.config import RewritingName
+from drag_ray.questions.links import list_names
+from drag_ray.questions.pages import PageText
+from drag_ray.questions.prompts import build_form, read_object, show_below
+
+_HOW: dict[RewritingName, str] = {
+    "anchored": "The question is asked with an image of the first page. Replace the name of what that page is about by its kind "
+    'and the words "shown in the image", in the language of the question: "the Kestrel" becomes "the plane shown in the image".',
+    "fuzzy": "Replace one name in it by a description, from what the pages say of what is named, that fits nothing else and is "
+    'without the name: "the Kestrel" becomes "the plane that carries 340 litres of fuel".',
+}
+_REWRITE = """
+
+Rewrite the question below, which what stands above answers. {how} All else of the question, and its answer, stay as they are. \
+Reply with nothing but one JSON object, with the name that you have replaced: {{"name": "...", "question": "..."}}
+
+Question: {question}"""
+_IMAGE = re.compile(
+    r"\b(?:images?|pictures?|photos?|photographs?|bild(?:e[ns]?|er)?|abbildung|fotos?|imagen|fotografía)\b", re.IGNORECASE
+)
+_CAPTION = "(This page is the image that the question speaks of.)\n"
+_MIN_LETTERS = 4
+REWRITING_FORM = build_form({"name": 100, "question": 500})
+"""The form of a rewritten question, in which an engine of vLLM can draw the reply."""
+
+
+class Rewritten(NamedTuple):
+    """The name that was replaced, and the question without it, as the model wrote them."""
+
+    name: str
+    question: str
+
+
+def write_rewriting_prompt(kind: RewritingName, question: str, pages: Sequence[Content]) -> list[Message]:
+    """The request to rewrite a question, from what is shown of its pages."""
+    asked = _REWRITE.format(how=_HOW[kind], question=question)
+    return [{"role": "user", "content": show_below(pages, asked)}]
+
+
+def read_rewritten(reply: str) -> Rewritten | None:
+    """The rewritten question of a reply; None for whatever is not one object as was asked for, fenced or not."""
+    texts = read_object(reply, Rewritten._fields)
+    return Rewritten(*texts) if texts else None
+
+
+def is_replaced(kind: RewritingName, before: str, rewritten: Rewritten, pictured: PageText | None) -> bool:
+    """True if a name stood in the question and no word of it of four letters or more does any longer; of a shorter name, none.
+
+    A question that is asked with an image has to speak of it, in English, German, French or Spanish, and not to name the document
+    of `pictured`, the page that it shows; what became the image has to stand on that page, if this has text.
+    """
+    name, asked = list_words(rewritten.name), list_words(rewritten.question)
+    telling = {word for word in name if len(word) >= _MIN_LETTERS} or set(name)
+    if not set(name) <= set(list_words(before)) or telling & set(asked):
+        return False
+    if pictured is None:
+        return True
+    named = any(
+        tuple(asked[place : place + len(words)]) == words for words in list_names(pictured) for place in range(len(asked))
+    )
+    stands_there = kind != "anchored" or not pictured.text or has_words(pictured, rewritten.name)
+    return _IMAGE.search(rewritten.question) is not None and not named and stands_there
+
+
+def has_words(page: PageText, text: str) -> bool:
+    """True if a page has all words of a text."""
+    return set(list_words(text)) <= set(list_words(page.text))
+
+
+def caption_image(shown: Content) -> Content:
+    """The content shown of a page, with the note that its picture is the one that the question is asked with."""
+    return _CAPTION + shown if isinstance(shown, str) else [text_part(_CAPTION), *list_parts(shown)]
