@@ -20,7 +20,7 @@ from drag_ray.cluster.nodes import count_machines
 from drag_ray.errors import ConfigError, DamageError
 from drag_ray.messages import about
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.stages import COMPARED, OF_RANKERS, STAGES, Stage
+from drag_ray.pipeline.stages import APART, COMPARED, STAGES, Stage
 from drag_ray.stage_runs.address import Address, parse_address
 from drag_ray.stage_runs.damage import find_damage, refuse_damage
 from drag_ray.stage_runs.folder import StageFolder
@@ -35,9 +35,9 @@ _logger = logging.getLogger(__name__)
 
 
 def list_pipeline(config: RunConfig) -> list[Stage]:
-    """The stages that the pipeline runs with these options, in their order; those of rankers, beside the policy, are left out."""
+    """The stages that the pipeline runs with these options, in their order."""
     chosen = [stage for stage in STAGES.values() if not stage.switch or getattr(config, stage.switch)]
-    return [stage for stage in chosen if stage.name not in OF_RANKERS]
+    return [stage for stage in chosen if stage.name not in APART]
 
 
 def list_compared(config: RunConfig) -> list[Stage]:
