@@ -45,7 +45,7 @@ def score(paths: Sequence[Path], config: ProcessConfig) -> ScoredPart:
         ArtifactError: a file cannot be read.
         DataError: `config.top_k` is beyond the recorded depth.
     """
-    frame = select_trajectories(read_records(paths), config.top_k).frame
+    frame = select_trajectories(read_records(paths, config.read_depth), config.top_k).frame
     turns = explode_turns(frame, config)
     return ScoredPart(turns, summarise_trajectories(frame, turns))
 

@@ -90,7 +90,8 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     stage_dir, index_dir = folder.path.resolve(), inputs["index"]
     sides = split_questions(sections, inputs)
     options = build_options(sections.agent, sections.engine, sections.rollout, index_dir, stage_dir, inputs.find("embed"))
-    options = replace(options, stored=inputs.list_stored())
+    engine = options.engine.model_copy(update={"max_lora_rank": find_rank(sections.finetune.lora_r)})
+    options = replace(options, engine=engine, stored=inputs.list_stored())
     devices = plan_devices(sections)
     with _keeping_engines(), _learning(sections, options, devices) as learning:
         course = Course(sections, options, devices, sides, learning)
@@ -136,6 +137,11 @@ def plan_devices(sections: RlSections) -> Devices:
     if not shares_gpu and not rollout.num_engines:
         rollout = rollout.model_copy(update={"num_engines": num_engines})
     return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu)
+
+
+def find_rank(lora_r: int) -> int:
+    """The lowest of vLLM's ranks that an adapter fits into: on a CPU an engine's time grows with it."""
+    return next((rank for rank in (1, 8, 16, 32, 64, 128, 256, 320, 512) if rank >= lora_r), lora_r)
 
 
 def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Question]]:

@@ -99,7 +99,7 @@ def _credit(turns: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:
         number = pl.col("is_first").sum().over(in_group)
         above = pl.when(number > 1).then(above * number / (number - 1)).otherwise(0.0)
     kept = pl.when(pl.col("fatal_step").is_null()).then(above).otherwise(above.clip(0.0))
-    differs = ~task.is_in(SEARCHING) | (pl.struct("worth", "worth_from_here").n_unique().over(in_group) > 1)
+    differs = ~task.is_in(SEARCHING) | (pl.struct("worth", "worth_from_here", "improvement").n_unique().over(in_group) > 1)
     return (
         turns.with_columns(
             worth=worth,

@@ -168,7 +168,7 @@ def test_heads_that_are_fused_give_the_same_log_probabilities(
 def test_replies_count_alike_however_a_step_is_cut_into_batches(
     model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], loss: str, aggregation: str
 ) -> None:
-    """The first gradient: of the mean of tokens of a reply, of all of its tokens, or of 2 * beta * (0 - advantage) times those."""
+    """The first gradient: of the mean of a reply's tokens, of all of them, or of 2 * beta * (0 - advantage) times those."""
     expected: Any = get_peft_model(copy.deepcopy(model), LORA)
     total = torch.zeros(())
     for step in STEPS:
