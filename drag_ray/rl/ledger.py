@@ -5,7 +5,7 @@ a step rolls out and with which policy follows from it, so a run that is killed 
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
@@ -68,20 +68,21 @@ class StepLedger:
         return [entry for entry in self._entries if (entry["event"], entry["step"]) == (event, step)]
 
 
-def draw_next(names: Sequence[str], seed: int, start: int, number: int) -> list[str]:
+def draw_next(names: Sequence[str], seed: int, start: int, number: int, taken: Collection[str] = ()) -> list[str]:
     """The next names of an endless order, in which all of them come once, in an order drawn anew, before any comes again.
 
     Args:
         names: each once.
         seed: of the order.
         start: how many were drawn before.
-        number: wanted; fewer come where one of them would come twice.
+        number: wanted; fewer come where one of them would come twice, or is taken.
+        taken: names that must not come.
     """
     drawn: list[str] = []
     for place in range(start, start + number):
         epoch, place_in_epoch = divmod(place, len(names))
-        order = random.Random(f"{seed} {epoch}").sample(names, len(names))
-        if order[place_in_epoch] in drawn:
+        name = random.Random(f"{seed} {epoch}").sample(names, len(names))[place_in_epoch]
+        if name in drawn or name in taken:
             break
-        drawn.append(order[place_in_epoch])
+        drawn.append(name)
     return drawn
