@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,21 @@ from drag_ray.finetune.start import keep_start, use_start
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trainer import load_to_train, prepare_process
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate
-from drag_ray.finetune.trainers.policy_gradient import DrawnScores, gather_drawn
+from drag_ray.finetune.trainers.policy_gradient import DrawnScores, compare_engine, gather_drawn
 
 _OPTIMIZER_NAME = "optimizer.pt"
 _MAX_GRAD_NORM = 1.0
 _SUMS = ("kl", "clipped", "entropy", "engine_gap", "tokens")
-Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Names of the rows of a batch, its inputs, and of its tokens what `compute_old` gives, where that was computed."""
+
+    names: list[str]
+    inputs: dict[str, torch.Tensor]
+    old: torch.Tensor | None = None
+    engine_gap: torch.Tensor | None = None
 
 
 class PolicyLearner:
@@ -152,19 +162,23 @@ class PolicyLearner:
         size = self._config.batch_size
         return (own[start : start + size] for start in range(0, len(own), size))
 
-    def _prepare(self, rows: list[dict[str, Any]], knows_engine: bool) -> tuple[list[str], Batch, torch.Tensor, torch.Tensor]:
-        """Names and inputs of a batch, and of its tokens what `compute_old` gives before any of the step is learned."""
-        named = [row["name"] for row in rows]
-        batch = {name: value.to(self._device) for name, value in self._collate(rows).items()}
+    def _prepare(self, rows: list[dict[str, Any]], knows_engine: bool) -> "_Prepared":
+        """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at
+        temperature 1 these are the numbers that the update itself begins with, and need no pass of their own.
+        """
+        batch = self._collate(rows)
+        names = [row["name"] for row in rows]
+        if self._num_updates == 1 and self._scores.temperature == 1:
+            return _Prepared(names, batch)
         self._model.eval()
         with self._autocast():
-            old, gap = self._scores.compute_old(self._model, batch, knows_engine=knows_engine)
-        return named, {name: value.cpu() for name, value in batch.items()}, old, gap
+            on_device = {name: value.to(self._device) for name, value in batch.items()}
+            return _Prepared(names, batch, *self._scores.compute_old(self._model, on_device, knows_engine=knows_engine))
 
     def _update(
         self,
         rows: list[dict[str, Any]],
-        batches: list[tuple[list[str], Batch, torch.Tensor, torch.Tensor]],
+        batches: list["_Prepared"],
         sums: Counter[str],
         kl_of_rows: dict[str, float],
     ) -> tuple[float, float]:
@@ -174,18 +188,20 @@ class PolicyLearner:
         number = len(rows) if self._loss.counts_replies(method.aggregation) else num_tokens
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self._device)
-        for names, held, old, gap in batches:
-            batch = {name: value.to(self._device) for name, value in held.items()}
+        for prepared in batches:
+            batch = {name: value.to(self._device) for name, value in prepared.inputs.items()}
             with torch.no_grad(), use_start(self._model), self._autocast():
                 start = self._scores.compute(self._model, batch, self._scores.temperature)
             self._model.train()
             with self._autocast():
                 now = self._scores.compute(self._model, batch, self._scores.temperature)
+            old = now.detach() if prepared.old is None else prepared.old
+            gap = compare_engine(batch, old) if prepared.engine_gap is None else prepared.engine_gap
             drawn = gather_drawn(batch, now, old, start, gap)
             loss = self._loss.total(drawn, options, method.kl_weight, method.aggregation) / number
             loss.backward()
             total += loss.detach()
-            self._count(names, drawn, sums, kl_of_rows)
+            self._count(prepared.names, drawn, sums, kl_of_rows)
         for weight in self._trained:
             weight.grad = self._add_up(torch.zeros_like(weight) if weight.grad is None else weight.grad)
         norm = torch.nn.utils.clip_grad_norm_(self._trained, _MAX_GRAD_NORM).item()

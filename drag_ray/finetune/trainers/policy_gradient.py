@@ -65,8 +65,7 @@ class DrawnScores:
             if not knows_engine:
                 return old, torch.zeros_like(old)
             as_recorded = old if self.temperature == 1 else self.compute(model, inputs, 1.0)
-        drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
-        return old, compute_engine_gap(as_recorded, inputs["engine_log_probabilities"][:, 1:][drawn])
+        return old, compare_engine(inputs, as_recorded)
 
     def _build_heads(self) -> dict[float, Any]:
         """The model's forward with TRL's fused head for each temperature that is needed."""
@@ -75,6 +74,12 @@ class DrawnScores:
             add_fused_lm_head(self._base, temperature=temperature)
             heads[temperature] = self._base.forward
         return heads
+
+
+def compare_engine(inputs: dict[str, Any], as_recorded: torch.Tensor) -> torch.Tensor:
+    """How far log-probabilities at temperature 1 are above those that the engine recorded, of shape (tokens,)."""
+    drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
+    return compute_engine_gap(as_recorded, inputs["engine_log_probabilities"][:, 1:][drawn])
 
 
 def gather_drawn(
