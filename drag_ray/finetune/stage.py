@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import ray.train
-from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.record import AgentRecord
@@ -20,7 +18,7 @@ from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
 from drag_ray.finetune.tokenized_rows import read_rows
-from drag_ray.finetune.training_process import build_trainer, describe_failure, publish, run_loop, tokenize
+from drag_ray.finetune.training_process import build_trainer, fit, publish, run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
@@ -59,12 +57,11 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
     of_tools = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
-    fit = partial(_fit, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
-    result = fit()
-    if isinstance(result.return_value, NotFiniteError):
-        _logger.warning(f"finetune: goes on from the last checkpoint, once. {result.return_value}")
-        result = fit()
-    outcome = result.return_value
+    train = partial(_train, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
+    outcome = train()
+    if isinstance(outcome, NotFiniteError):
+        _logger.warning(f"finetune: goes on from the last checkpoint, once. {outcome}")
+        outcome = train()
     if isinstance(outcome, DragRayError):
         raise outcome
     assert outcome is not None
@@ -96,7 +93,7 @@ def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
     return sections.finetune.compare_prompts and writer == sections.engine.model
 
 
-def _fit(
+def _train(
     settings: FinetuneConfig,
     model: str,
     start_dir: Path | None,
@@ -104,7 +101,8 @@ def _fit(
     image_dirs: tuple[Path, ...],
     stage_dir: Path,
     compares: bool,
-) -> ray.train.Result:
+) -> dict[str, Any] | DragRayError | None:
+    """As `run_loop`, in all processes."""
     use_gpu = takes_gpus(settings.device)
     seeing = find_seeing(stage_dir, use_gpu=use_gpu)
     workers = size_workers(settings.num_workers, seeing, use_gpu=use_gpu)
@@ -127,13 +125,7 @@ def _fit(
     loop_config = {"job": job, "rows": _begin_to_tokenize(job, seeing), "checkpoints_dir": checkpoints_dir}
     resources = {"CPU": workers.num_cpus} | ({"GPU": gpu_share} if use_gpu else {})
     trainer = build_trainer(run_loop, loop_config, settings, workers, resources, checkpoints_dir, seeing)
-    try:
-        return trainer.fit()
-    except KeyboardInterrupt:
-        trainer.abandon()
-        raise
-    except TrainingFailedError as error:
-        raise describe_failure(error, settings.max_failures, checkpoints_dir) from error
+    return fit(trainer, settings.max_failures, checkpoints_dir)
 
 
 def _begin_to_tokenize(job: TrainJob, seeing: SharedPathNodes) -> Any:

@@ -1,5 +1,5 @@
-"""What Ray does for a training: a task that tokenizes its rows, the group of its processes, the loop of each, and a task that
-publishes what they have trained."""
+"""The parts of a training that are Ray's: a task that tokenizes its rows, the group of its processes, the loop of each, and a
+task that publishes what they have trained."""
 
 import dataclasses
 import logging
@@ -142,6 +142,26 @@ class GroupTrainer(DataParallelTrainer):
         """End the training's processes: the controller's end is theirs."""
         if self._controller is not None:
             ray.kill(self._controller)
+
+
+def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
+    """Train; returns what the loop does in the first of the processes.
+
+    Args:
+        trainer: as of `build_trainer`.
+        max_failures: of its settings.
+        folder: in which it works.
+
+    Raises:
+        DragRayError: see `describe_failure`.
+    """
+    try:
+        return trainer.fit().return_value
+    except KeyboardInterrupt:
+        trainer.abandon()
+        raise
+    except TrainingFailedError as error:
+        raise describe_failure(error, max_failures, folder) from error
 
 
 def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:

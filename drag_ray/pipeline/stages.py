@@ -240,8 +240,8 @@ COMPARED = ("prompt", "evaluate")
 """Stages that come after all training."""
 
 APART = ("embed", "rl")
-"""Stages that have no place in a pipeline: it embeds pages for what it trains beside its policy alone, in folders of its own, and
-reinforcement learning is what is done in the place of collecting and training."""
+"""Stages that have no place in the line of a pipeline: it embeds pages for what it trains beside its policy alone, in folders of
+its own, and reinforcement learning stands in the place of collecting and training."""
 
 SERVE = Stage(
     name="serve",

@@ -30,7 +30,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class LearningJob:
-    """What a training process needs to know: see `PolicyLearner`. The mark at `stop_path` tells it to end."""
+    """The job of a training process: see `PolicyLearner`. The mark at `stop_path` tells it to end."""
 
     train: TrainJob
     stage_dir: Path
@@ -58,7 +58,7 @@ def list_policies(stage_dir: Path) -> list[int]:
 
 
 def read_figures(stage_dir: Path, step: int) -> dict[str, Any]:
-    """What the training of a step came to."""
+    """Figures of the training of a step."""
     return parse_json((locate_policy(stage_dir, step) / _FIGURES_NAME).read_text(encoding="utf-8"))
 
 

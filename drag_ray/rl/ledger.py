@@ -53,7 +53,7 @@ class StepLedger:
         return [name for entry in self._list("drawn", step) for name in entry.get("questions", ())]
 
     def count_draws(self, step: int) -> int:
-        """How often questions were drawn for a step."""
+        """The number of times that questions were drawn for a step."""
         return len(self._list("drawn", step))
 
     def find_policy(self, step: int) -> int | None:

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ray.train.v2.api.exceptions import TrainingFailedError
-
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.nodes import OTHER_SHARE, count_gpus, find_engine_pool, find_seeing, free_gpus, takes_gpus
@@ -26,7 +24,7 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import ConfigError, DataError, DragRayError, TrainError
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.publication import Description
-from drag_ray.finetune.training_process import build_trainer, describe_failure, publish
+from drag_ray.finetune.training_process import build_trainer, fit, publish
 from drag_ray.finetune.workers import size_workers
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.rl.config import RlSections
@@ -156,10 +154,9 @@ def _keeping_engines() -> Generator[None]:
 class Learning:
     """The training, which runs beside this process."""
 
-    def __init__(self, stage_dir: Path, outcome: "Future[Any]", max_failures: int) -> None:
+    def __init__(self, stage_dir: Path, outcome: "Future[DragRayError | None]") -> None:
         self._stage_dir = stage_dir
         self._outcome = outcome
-        self._max_failures = max_failures
 
     def wait_for(self, step: int) -> None:
         """Return when the policy of a step is there, or a later one.
@@ -169,17 +166,10 @@ class Learning:
         """
         while max(list_policies(self._stage_dir), default=-1) < step:
             if self._outcome.done():
-                self._explain()
+                raise self._outcome.result() or TrainError(
+                    f"{self._stage_dir}: training has ended before its last step. Start the stage again."
+                )
             time.sleep(_POLL_S)
-
-    def _explain(self) -> None:
-        try:
-            found = self._outcome.result().return_value
-        except TrainingFailedError as error:
-            raise describe_failure(error, self._max_failures, self._stage_dir / _TRAIN_DIR_NAME) from error
-        if isinstance(found, DragRayError):
-            raise found
-        raise TrainError(f"{self._stage_dir}: training has ended before its last step. Start the stage again.")
 
 
 @contextlib.contextmanager
@@ -217,9 +207,9 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
     resources = gpu if devices.trains_on_gpu else {"CPU": 0, "memory": 1}
     trainer = build_trainer(run_learning, {"job": job}, settings, workers, resources, stage_dir / _TRAIN_DIR_NAME, seeing)
     with ThreadPoolExecutor(1, "training") as beside:
-        outcome = beside.submit(trainer.fit)
+        outcome = beside.submit(fit, trainer, settings.max_failures, stage_dir / POLICIES_DIR_NAME)
         try:
-            yield Learning(stage_dir, outcome, settings.max_failures)
+            yield Learning(stage_dir, outcome)
         finally:
             create_mark(stop_path)
             with contextlib.suppress(Exception):  # it was said already, or comes too late to matter

@@ -77,7 +77,7 @@ class DrawnScores:
 
 
 def compare_engine(inputs: dict[str, Any], as_recorded: torch.Tensor) -> torch.Tensor:
-    """How far log-probabilities at temperature 1 are above those that the engine recorded, of shape (tokens,)."""
+    """The distance of log-probabilities at temperature 1 above those that the engine recorded, of shape (tokens,)."""
     drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
     return compute_engine_gap(as_recorded, inputs["engine_log_probabilities"][:, 1:][drawn])
 
