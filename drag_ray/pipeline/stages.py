@@ -190,7 +190,7 @@ STAGES: dict[str, Stage] = {
                 *(f"finetune.{name}" for name in (*UNREAD_OF_FINETUNE, "num_workers", "image_workers", "max_failures")),
                 *("process.part_mib", "process.allow_mixed"),
             ),
-            own_files=("train", "policies"),
+            own_files=("train", "policies", "steps", "validation"),
             repairs_in_place=True,  # from its ledger, without a step taken twice
         ),
         Stage(

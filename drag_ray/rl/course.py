@@ -92,7 +92,8 @@ class Course:
         """
         num_steps, max_lag = self._settings.steps, self._settings.max_lag
         num_settled = len(self._ledger.read_figures("trained"))
-        self._wait_for(num_settled)
+        is_sampled = (locate_step(self._stage_dir, num_settled + 1) / ROWS_NAME).exists()
+        self._wait_for(num_settled + is_sampled)  # a trainer that is at it has the GPU
         self._validate(num_settled)
         for step in range(num_settled + 1, num_steps + 1):
             self._begin(step)

@@ -137,7 +137,7 @@ def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Ques
     if not of_side[TRAIN]:
         raise DataError(
             f"{index_dir}: none of {len(questions)} training questions is left to train on; the others ask what evaluation asks, "
-            f"or are kept for validation. Lower format.validation_fraction, or split by question (format.split_by)."
+            "or are kept for validation. Lower format.validation_fraction, or split by question (format.split_by)."
         )
     limit = sections.rl.validation_limit if sections.rl.validation_steps else 0
     of_side[VALIDATION] = draw_questions(of_side[VALIDATION], limit, sections.seed) if limit else []

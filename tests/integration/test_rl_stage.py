@@ -30,7 +30,13 @@ pytestmark = pytest.mark.timeout(900)
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "strut", "brake", "hinge", "gauge")
 STEPS = 3
 OPTIONS: dict[str, Any] = {
-    "agent": {"max_iterations": 1, "max_tokens": 12, "thinking": False},
+    "agent": {
+        **{"max_iterations": 1, "max_tokens": 12, "thinking": False, "question_weight": 1.0},
+        "examples": [
+            {"question": "Where is the mast drawn?", "query": "mast"},
+            {"question": "Where is the oar painted?", "query": "oar wood"},
+        ],
+    },
     "engine": {"device": "cpu", "dtype": "float32", "max_model_len": 1024, "max_num_seqs": 16, "enforce_eager": True},
     "rollout": {"concurrent_rollouts": 4, "chunk_rollouts": 2, "flush_s": 0, "workers_per_engine": 1},
     "format": {"validation_fraction": 0.2},
@@ -38,7 +44,14 @@ OPTIONS: dict[str, Any] = {
         **{"device": "cpu", "dtype": "float32", "learning_rate": 2e-3, "lora_r": 4, "warmup_ratio": 0.0, "merge": False},
         **{"target_modules": ["q_proj", "v_proj"], "batch_size": 2},
     },
-    "rl": {"steps": STEPS, "questions_per_step": 2, "samples_per_question": 2, "refills": 1, "validation_steps": 3},
+    "rl": {
+        "steps": STEPS,
+        "questions_per_step": 2,
+        "samples_per_question": 2,
+        "refills": 1,
+        "validation_steps": 3,
+        "max_without_search": 1.0,
+    },
 }
 
 
