@@ -33,7 +33,7 @@ from drag_ray.rl.learning import POLICIES_DIR_NAME, LearningJob, list_policies, 
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.engine_pool import keep_engines
-from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.folder import IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
@@ -44,6 +44,8 @@ from drag_ray.storage.file_access import create_mark, list_folder
 from drag_ray.types import Question
 
 _TRAIN_DIR_NAME = "train"
+_IMAGES = Path("..", "..", IMAGES_DIR_NAME)
+"""The one store of the images that rollouts make, from the folder of a step or of a validation."""
 _POLL_S = 0.1
 _END_S = 60
 """in which a trainer ends that is told to, after the step that it is at"""
@@ -71,6 +73,7 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     options = replace(options, engine=engine, stored=inputs.list_stored())
     devices = plan_devices(sections)
     roll_out = partial(_roll_out, options, devices.rollout)
+    (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
     with _keeping_engines(), _learning(sections, options, devices) as learning:
         course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.shares_gpu else None)
         course.run()
@@ -184,7 +187,7 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
         model=sections.engine.model,
         train_path=Path(),
         validation_path=Path(),
-        image_dirs=options.image_dirs,
+        image_dirs=(stage_dir / IMAGES_DIR_NAME, *options.image_dirs) if options.image_dirs else (),
         use_gpu=devices.trains_on_gpu,
         num_workers=workers.num_workers,
         num_threads=workers.num_cpus,
@@ -229,6 +232,8 @@ def _roll_out(
     label: str,
 ) -> list[Path]:
     """`RollOut` by engines that are kept."""
+    if options.image_dirs and not (own := folder / IMAGES_DIR_NAME).exists():
+        own.symlink_to(_IMAGES)
     policy = Policy(options.engine.model, str(policy_dir))
     plan = build_plan(questions, (preset,), num_samples, seed)
     run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, label)
