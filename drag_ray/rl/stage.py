@@ -73,7 +73,8 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     options = replace(options, engine=engine, stored=inputs.list_stored())
     devices = plan_devices(sections)
     roll_out = partial(_roll_out, options, devices.rollout)
-    (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
+    if options.image_dirs:
+        (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
     with _keeping_engines(), _learning(sections, options, devices) as learning:
         course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.shares_gpu else None)
         course.run()
