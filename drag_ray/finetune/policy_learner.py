@@ -7,7 +7,7 @@ once an update. It knows nothing of Ray.
 
 import math
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ class PolicyLearner:
         if not tokenized.rows:
             return figures
         self._move(self._device.type)
-        sums, kl_of_rows, losses, norms = Counter[str](), dict[str, float](), list[float](), list[float]()
+        sums, kl_of_rows, losses, norms = defaultdict[str, float](float), dict[str, float](), list[float](), list[float]()
         known = any(row["engine_log_probabilities"] for row in tokenized.rows)
         parts = [tokenized.rows[number :: self._num_updates] for number in range(self._num_updates)]
         parts = [part for part in parts if part]
@@ -179,7 +179,7 @@ class PolicyLearner:
         self,
         rows: list[dict[str, Any]],
         batches: list["_Prepared"],
-        sums: Counter[str],
+        sums: defaultdict[str, float],
         kl_of_rows: dict[str, float],
     ) -> tuple[float, float]:
         """Take a step of the optimizer; returns the loss and the norm of its gradient."""
@@ -215,7 +215,7 @@ class PolicyLearner:
         self._optimizer.step()
         return loss, norm
 
-    def _count(self, names: list[str], drawn: DrawnTokens, sums: Counter[str], kl_of_rows: dict[str, float]) -> None:
+    def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], kl_of_rows: dict[str, float]) -> None:
         now, options = drawn.now.detach(), self._method.loss_options
         kl = compute_kl(now, drawn.start)
         clipped = is_clipped(now, drawn.old, drawn.advantage, options.clip_range, options.clip_high)

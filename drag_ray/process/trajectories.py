@@ -207,14 +207,11 @@ def _read_added_recall(path: Path, depth: int) -> list[list[float]]:
     columns = ("evidence", *(f"question_hits.{name}" for name in pages))
     with reading(path, _VERIFY):
         rows = schemas.read_columns(pq.ParquetFile(path), columns, tuple(f"hits.{name}" for name in pages)).to_pylist()
-    return [
-        compute_added_recall(*map(_list_pages, (row["evidence"], row["question_hits"])), map(_list_hits, row["turns"]), depth)
-        for row in rows
-    ]
-
-
-def _list_hits(turn: dict[str, Any]) -> list[tuple[str, int]]:
-    return _list_pages(turn["hits"])
+    added: list[list[float]] = []
+    for row in rows:
+        searches = [_list_pages(turn["hits"]) for turn in row["turns"]]
+        added.append(compute_added_recall(_list_pages(row["evidence"]), _list_pages(row["question_hits"]), searches, depth))
+    return added
 
 
 def _list_pages(records: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:

@@ -207,8 +207,9 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
         devices.shares_gpu,
     )
     # It stays while rollouts want the CPUs; memory is what every process takes.
-    gpu = {"GPU": OTHER_SHARE if devices.shares_gpu else 1, "CPU": 1}
-    resources = gpu if devices.trains_on_gpu else {"CPU": 0, "memory": 1}
+    resources: dict[str, float] = {"CPU": 0, "memory": 1}
+    if devices.trains_on_gpu:
+        resources = {"CPU": 1, "GPU": OTHER_SHARE if devices.shares_gpu else 1}
     trainer = build_trainer(run_learning, {"job": job}, settings, workers, resources, stage_dir / _TRAIN_DIR_NAME, seeing)
     with ThreadPoolExecutor(1, "training") as beside:
         outcome = beside.submit(fit, trainer, settings.max_failures, stage_dir / POLICIES_DIR_NAME)
