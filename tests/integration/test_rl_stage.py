@@ -31,7 +31,7 @@ WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "strut", "brake", "h
 STEPS = 3
 OPTIONS: dict[str, Any] = {
     "agent": {
-        **{"max_iterations": 1, "max_tokens": 12, "thinking": False, "question_weight": 1.0},
+        **{"max_iterations": 1, "max_tokens": 12, "thinking": False, "query_mode": "rewrite"},
         "examples": [
             {"question": "Where is the mast drawn?", "query": "mast"},
             {"question": "Where is the oar painted?", "query": "oar wood"},
