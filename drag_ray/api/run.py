@@ -144,6 +144,16 @@ class Run(RunExchange):
         """
         return self.run_stage("finetune", **options)
 
+    def rl(self, **options: Any) -> Manifest:
+        """Train the policy by reinforcement learning while it collects; otherwise as `index`.
+
+        Examples:
+            >>> run.rl(rl={"step": 50})
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: options: unknown key 'rl.step'. Did you mean 'steps'? Allowed here: ...
+        """
+        return self.run_stage("rl", **options)
+
     def embed(self, **options: Any) -> Manifest:
         """Embed the pages of the index again, with a model that was trained or another one; otherwise as `index`.
 

@@ -4,8 +4,9 @@ Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_dra
 Prometheus can tell rates from them; `rollout/dashboard.json` is a Grafana dashboard that does. A counter is exported from its
 first step on. Ray takes each value of a histogram for the middle of its bucket, so only its buckets are right.
 
-A stage tells how far it is, from its driver, with `STAGE_GAUGES`, and finetune what it has learned so far (`TRAINING_GAUGES`);
-`dashboard.json` shows both. They are gone when the driver ends: what a finished stage came to stands in its manifest.
+A stage tells how far it is, from its driver, with `STAGE_GAUGES`, and finetune and rl what was learned so far
+(`TRAINING_GAUGES`); `dashboard.json` shows both. They are gone when the driver ends: what a finished stage came to stands in its
+manifest.
 
 An endpoint counts its searches beside what Ray Serve counts, by tool and status: `REQUEST_COUNTS`,
 `ray_drag_ray_requests_total` and `ray_drag_ray_request_seconds`; `serve/dashboard.json` shows them.
@@ -32,6 +33,13 @@ TRAINING_GAUGES = {
     "train_grad_norm": "norm of the gradient of the last step",
     "train_kl": "how far the policy is from the one at the start, where the method computes it",
     "train_tokens": "tokens that were read so far, by all processes, padding aside",
+    "train_reward": "mean reward of the last step's rollouts, where a stage learns while it collects; so are all that follow",
+    "train_entropy": "how much its replies surprise the policy, in nats a token",
+    "train_clipped": "share of its tokens that are as far from the policy before as they may come",
+    "train_reply_tokens": "tokens of a reply",
+    "train_without_search": "share of its rollouts that neither search nor call a tool",
+    "train_repetitive": "share of its replies that go round in circles",
+    "train_spread": "variance of the rewards of a question's rollouts",
 }
 """By the fields of a point of the curve, after `train_`."""
 REQUEST_COUNTS = {

@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 ENGINE_POOL_NAME = "engine_pool"
 """of the actor that keeps a job's engines"""
-KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
+KEPT_SHARE, OTHER_SHARE = 0.9, 0.1
 """of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside
 up to eight engines that share a GPU one more does not fit"""
 _NODE_LABEL = "ray.io/node-id"
@@ -180,4 +180,4 @@ def free_gpus() -> float:
     import ray
 
     engine_pool = find_engine_pool()
-    return _OTHER_SHARE if engine_pool is not None and ray.get(engine_pool.rest.remote()) else 1
+    return OTHER_SHARE if engine_pool is not None and ray.get(engine_pool.rest.remote()) else 1

@@ -6,25 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import ray.train
-from ray.exceptions import RayError
-from ray.train.backend import BackendConfig
-from ray.train.torch import TorchConfig
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.models.adapter import check_adapter
-from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
+from drag_ray.errors import DamageError, DataError, DragRayError, NotFiniteError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
 from drag_ray.finetune.tokenized_rows import read_rows
-from drag_ray.finetune.training_process import run_loop, tokenize
+from drag_ray.finetune.training_process import build_trainer, fit, publish, run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
@@ -63,12 +57,11 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
     of_tools = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
-    fit = partial(_fit, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
-    result = fit()
-    if isinstance(result.return_value, NotFiniteError):
-        _logger.warning(f"finetune: goes on from the last checkpoint, once. {result.return_value}")
-        result = fit()
-    outcome = result.return_value
+    train = partial(_train, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
+    outcome = train()
+    if isinstance(outcome, NotFiniteError):
+        _logger.warning(f"finetune: goes on from the last checkpoint, once. {outcome}")
+        outcome = train()
     if isinstance(outcome, DragRayError):
         raise outcome
     assert outcome is not None
@@ -80,7 +73,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
     row_options = lineage["format"].origin["config"].get("format", {}) if "format" in lineage else {}
     described = Description(settings, counts, fingerprints, record, row_options, outcome.get("probe"))
-    _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
+    publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
 
 
@@ -100,7 +93,7 @@ def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
     return sections.finetune.compare_prompts and writer == sections.engine.model
 
 
-def _fit(
+def _train(
     settings: FinetuneConfig,
     model: str,
     start_dir: Path | None,
@@ -108,7 +101,8 @@ def _fit(
     image_dirs: tuple[Path, ...],
     stage_dir: Path,
     compares: bool,
-) -> ray.train.Result:
+) -> dict[str, Any] | DragRayError | None:
+    """As `run_loop`, in all processes."""
     use_gpu = takes_gpus(settings.device)
     seeing = find_seeing(stage_dir, use_gpu=use_gpu)
     workers = size_workers(settings.num_workers, seeing, use_gpu=use_gpu)
@@ -128,71 +122,10 @@ def _fit(
         start_dir=start_dir,
         compares_prompts=compares,
     )
-    trainer = _Trainer(
-        run_loop,
-        train_loop_config={"job": job, "rows": _begin_to_tokenize(job, seeing), "checkpoints_dir": checkpoints_dir},
-        backend_config=_choose_backend(settings, workers),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=workers.num_workers,
-            use_gpu=use_gpu,
-            label_selector=seeing.selector,
-            resources_per_worker={"CPU": workers.num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": workers.num_cpus},
-        ),
-        run_config=ray.train.RunConfig(
-            name=checkpoints.DIR_NAME,
-            storage_path=str(stage_dir),
-            failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
-            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-            worker_runtime_env={"env_vars": workers.environment},
-        ),
-    )
-    try:
-        return trainer.fit()
-    except KeyboardInterrupt:
-        trainer.abandon()
-        raise
-    except TrainingFailedError as error:
-        raise describe_failure(error, settings.max_failures, checkpoints_dir) from error
-
-
-class _Trainer(DataParallelTrainer):
-    """Leaves Ctrl-C to the program, where Ray would have the training fail, and handle Ctrl-C for good."""
-
-    _controller: Any = None
-
-    def _register_sigint_handler(self, controller: Any) -> None:
-        self._controller = controller
-
-    def abandon(self) -> None:
-        """End the training's processes: the controller's end is theirs."""
-        if self._controller is not None:
-            ray.kill(self._controller)
-
-
-def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:
-    """The cause that ended a training: what the disk refused to a process or to Ray itself, or else all that Ray says."""
-    worker_failures = error.worker_failures.values() if isinstance(error, WorkerGroupError) else ()
-    for failure in worker_failures:
-        reason = getattr(failure, "_base_exc", failure)  # what `UserExceptionWithTraceback` holds
-        if isinstance(reason, ArtifactError):
-            return reason
-    if isinstance(error, ControllerError) and isinstance(error.controller_failure, OSError):
-        failure = error.controller_failure
-        return ArtifactError(
-            f"{checkpoints_dir}: cannot be written ({failure.strerror or failure}). Free some space or choose another --run-dir; "
-            "started again, the stage goes on from its last checkpoint."
-        )
-    return TrainError(
-        f"training stopped, with {max_failures} restarts allowed by finetune.max_failures: {error}\n"
-        "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
-    )
-
-
-def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig:
-    """PyTorch's process group where it is needed: its rendezvous listens on every address, and asks for no token."""
-    if workers.num_workers == 1 and settings.deepspeed in ("auto", "off"):
-        return BackendConfig()
-    return TorchConfig(backend="nccl" if workers.use_gpu else "gloo")
+    loop_config = {"job": job, "rows": _begin_to_tokenize(job, seeing), "checkpoints_dir": checkpoints_dir}
+    resources = {"CPU": workers.num_cpus} | ({"GPU": gpu_share} if use_gpu else {})
+    trainer = build_trainer(run_loop, loop_config, settings, workers, resources, checkpoints_dir, seeing)
+    return fit(trainer, settings.max_failures, checkpoints_dir)
 
 
 def _begin_to_tokenize(job: TrainJob, seeing: SharedPathNodes) -> Any:
@@ -219,27 +152,6 @@ def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
             "Start the stage again: it goes on from the one before."
         )
     return last
-
-
-def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
-    """`publish_adapter` or `publish_encoder` in a process of its own, so that its memory is given back; raises what it does."""
-
-    from drag_ray.finetune.publication import publish_adapter, publish_encoder
-
-    adapts = described.settings.chosen_method.trains_adapter
-    publish = partial(publish_adapter, start_dir=start_dir) if adapts else publish_encoder
-    task: Any = ray.remote(num_cpus=1)(lambda: publish(checkpoint_dir, model, described, stage_dir=stage_dir))
-    try:
-        ray.get(task.remote())
-    except RayError as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, DragRayError):
-            raise cause from None
-        last_words = str(cause or error).strip().rpartition("\n")[2]
-        raise TrainError(
-            f"{stage_dir}: a model was trained and could not be written ({type(cause or error).__name__}: {last_words}). "
-            "Start the stage again: it goes on from its last checkpoint."
-        ) from error
 
 
 def _announce(workers: Workers, seeing: SharedPathNodes) -> None:

@@ -52,7 +52,9 @@ def train(
     """
     config = job.config
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
-    _prepare_process(job, zero_stage)
+    prepare_process(job)
+    if zero_stage != "off":
+        _start_deepspeed(job.use_gpu)
     method, images = _take_method(config), open_training_images(job.model, job.image_dirs)
     if zero_stage == "zero3":
         _check_all_show_images(rows.train.rows + rows.validation.rows)
@@ -78,14 +80,13 @@ def _take_method(config: FinetuneConfig) -> AdapterMethod:
     return method
 
 
-def _prepare_process(job: TrainJob, zero_stage: ZeroStage) -> None:
+def prepare_process(job: TrainJob) -> None:
+    """Have PyTorch use what a job has of its machine, and no kernel that is broken."""
     disable_progress_bar()
     if job.use_gpu:
         leave_out_broken_kernels()
     else:
         torch.set_num_threads(job.num_threads)
-    if zero_stage != "off":
-        _start_deepspeed(job.use_gpu)
 
 
 def _start_deepspeed(use_gpu: bool) -> None:
@@ -107,6 +108,23 @@ def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
 
 
 def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArguments, rows: TrainingRows) -> TrainerOptions:
+    model, adapter = load_to_train(job, in_float32=zero_stage != "zero3")
+    return {
+        "model": model,
+        "args": arguments,
+        "train_dataset": Dataset.from_list(rows.train.rows),
+        "eval_dataset": Dataset.from_list(rows.validation.rows) if rows.validation.rows else None,
+        "processing_class": load_tokenizer(job.model),
+        "peft_config": adapter,
+    }
+
+
+def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraConfig | None]:
+    """The model with the adapter that training starts from, or without one and the adapter that it is to get.
+
+    Args:
+        in_float32: of the adapter that it starts from: as TRL gives it to new ones. ZeRO-3 gathers weights of one type.
+    """
     method = _take_method(job.config)
     dtype = choose_dtype(job.config.dtype, "finetune", on_gpu=job.use_gpu)
     model = method.load_model(job.model, dtype)
@@ -115,16 +133,8 @@ def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArgumen
         disable_dropout_in_model(model)
     adapter = _build_adapter(job.config, has_vision=hasattr(model.config, "vision_config"))
     if job.start_dir:
-        # As TRL gives it to new adapters: ZeRO-3 gathers weights of one type.
-        model = load_start(model, adapter, job.start_dir, in_float32=zero_stage != "zero3")
-    return {
-        "model": model,
-        "args": arguments,
-        "train_dataset": Dataset.from_list(rows.train.rows),
-        "eval_dataset": Dataset.from_list(rows.validation.rows) if rows.validation.rows else None,
-        "processing_class": load_tokenizer(job.model),
-        "peft_config": None if job.start_dir else adapter,
-    }
+        return load_start(model, adapter, job.start_dir, in_float32=in_float32), None
+    return model, adapter
 
 
 def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:

@@ -1,4 +1,5 @@
-"""The tasks of Ray for a training: one task that tokenizes its rows, and the loop of each of its processes."""
+"""The parts of a training that are Ray's: a task that tokenizes its rows, the group of its processes, the loop of each, and a
+task that publishes what they have trained."""
 
 import dataclasses
 import logging
@@ -9,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import ray.train
+from ray.exceptions import RayError
+from ray.train.backend import BackendConfig
+from ray.train.torch import TorchConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from drag_ray.cluster.metrics import name_tags, open_stage_recorder
+from drag_ray.cluster.nodes import SharedPathNodes
 from drag_ray.cluster.tasks import take_result
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.errors import ArtifactError, DragRayError
+from drag_ray.errors import ArtifactError, DragRayError, TrainError
 from drag_ray.finetune import checkpoints
-from drag_ray.finetune.config import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.workers import Workers
 from drag_ray.messages import about, show_messages
 from drag_ray.storage.file_access import writing
 
 if TYPE_CHECKING:
+    from drag_ray.finetune.publication import Description
     from drag_ray.finetune.training_rows import TrainingRows
 
 _logger = logging.getLogger(__name__)
@@ -79,3 +88,124 @@ def _keep(checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
     kept = storage.persist_current_checkpoint(checkpoint, name)
     checkpoints.seal(Path(checkpoint.path), Path(kept.path), context.get_world_rank(), context.get_world_size())
     return kept
+
+
+def build_trainer(
+    loop: Callable[[dict[str, Any]], Any],
+    loop_config: dict[str, Any],
+    settings: FinetuneConfig,
+    workers: Workers,
+    resources: dict[str, float],
+    folder: Path,
+    seeing: SharedPathNodes,
+) -> "GroupTrainer":
+    """The group of processes that train.
+
+    Args:
+        loop: runs in each of them, with `loop_config`.
+        settings: of the training.
+        workers: how many there are.
+        resources: what Ray keeps for each.
+        folder: of Ray Train's own notes.
+        seeing: the nodes that they may run on.
+    """
+    return GroupTrainer(
+        loop,
+        train_loop_config=loop_config,
+        backend_config=_choose_backend(settings, workers),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=workers.num_workers,
+            use_gpu=workers.use_gpu,
+            label_selector=seeing.selector,
+            resources_per_worker=resources,
+        ),
+        run_config=ray.train.RunConfig(
+            name=folder.name,
+            storage_path=str(folder.parent),
+            failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+            worker_runtime_env={"env_vars": workers.environment},
+        ),
+    )
+
+
+class GroupTrainer(DataParallelTrainer):
+    """A trainer of Ray Train that leaves Ctrl-C to the program, where Ray would have the training fail, and handle Ctrl-C for
+    good."""
+
+    _controller: Any = None
+
+    def _register_sigint_handler(self, controller: Any) -> None:
+        self._controller = controller
+
+    def abandon(self) -> None:
+        """End the training's processes: the controller's end is theirs."""
+        if self._controller is not None:
+            ray.kill(self._controller)
+
+
+def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
+    """Train; returns what the loop does in the first of the processes.
+
+    Args:
+        trainer: as of `build_trainer`.
+        max_failures: of its settings.
+        folder: in which it works.
+
+    Raises:
+        DragRayError: see `describe_failure`.
+    """
+    try:
+        return trainer.fit().return_value
+    except KeyboardInterrupt:
+        trainer.abandon()
+        raise
+    except TrainingFailedError as error:
+        raise describe_failure(error, max_failures, folder) from error
+
+
+def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:
+    """The cause that ended a training: what the disk refused to a process or to Ray itself, or else all that Ray says."""
+    worker_failures = error.worker_failures.values() if isinstance(error, WorkerGroupError) else ()
+    for failure in worker_failures:
+        reason = getattr(failure, "_base_exc", failure)  # what `UserExceptionWithTraceback` holds
+        if isinstance(reason, ArtifactError):
+            return reason
+    if isinstance(error, ControllerError) and isinstance(error.controller_failure, OSError):
+        failure = error.controller_failure
+        return ArtifactError(
+            f"{checkpoints_dir}: cannot be written ({failure.strerror or failure}). Free some space or choose another --run-dir; "
+            "started again, the stage goes on from its last checkpoint."
+        )
+    return TrainError(
+        f"training stopped, with {max_failures} restarts allowed by finetune.max_failures: {error}\n"
+        "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
+    )
+
+
+def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig:
+    """PyTorch's process group where it is needed: its rendezvous listens on every address, and asks for no token."""
+    if workers.num_workers == 1 and settings.deepspeed in ("auto", "off"):
+        return BackendConfig()
+    return TorchConfig(backend="nccl" if workers.use_gpu else "gloo")
+
+
+def publish(checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path) -> None:
+    """`publish_adapter` or `publish_encoder` in a process of its own, so that its memory is given back; raises what it does."""
+
+    from drag_ray.finetune.publication import publish_adapter, publish_encoder
+
+    adapts = described.settings.chosen_method.trains_adapter
+    publish = partial(publish_adapter, start_dir=start_dir) if adapts else publish_encoder
+    task: Any = ray.remote(num_cpus=1)(lambda: publish(checkpoint_dir, model, described, stage_dir=stage_dir))
+    try:
+        ray.get(task.remote())
+    except RayError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, DragRayError):
+            raise cause from None
+        last_words = str(cause or error).strip().rpartition("\n")[2]
+        raise TrainError(
+            f"{stage_dir}: a model was trained and could not be written ({type(cause or error).__name__}: {last_words}). "
+            "Start the stage again: it goes on from its last checkpoint."
+        ) from error

@@ -72,6 +72,12 @@ class FormatConfig(BaseConfig):
         default=TeacherConfig(),
         description="the model that scores the passages of relevance, if one is named; of questions without evidence too",
     )
+    baseline: Literal["mean", "others", "optimal"] = "mean"
+    """what the return of a reply is compared with in rl_steps. mean: that of its peers, itself among them; others: that of the
+    others alone; optimal: what the best policy would earn that may go baseline_beta per nat away from the one that collected"""
+    baseline_beta: float = Field(default=1.0, gt=0)
+    """of the optimal baseline: beta * log(mean(exp(return / beta))), the mean of returns for a large beta, for a small one the
+    best"""
     weights: WeightScheme = "gain"
     """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
     (these at least 0.1), or 1 at rank 1 and 0.5 below"""

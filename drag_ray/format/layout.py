@@ -33,6 +33,17 @@ class Layout:
     has_images: bool = False
     hides_text: bool = False
 
+    @classmethod
+    def of(cls, trajectories: pl.DataFrame) -> "Layout":
+        """The layout of the rows of trajectories.
+
+        Args:
+            trajectories: tools, has_images and hidden of each.
+        """
+        hidden = pl.col("hidden").list.eval(pl.element().struct.field("hidden_messages").list.len() > 0).list.any()
+        has_tools, has_images = (trajectories["tools"] != "").any(), trajectories["has_images"].any()
+        return cls(bool(has_tools), bool(has_images), bool(trajectories.select(hidden.any()).item()))
+
     def extend(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the rows of a format in this layout."""
         if self.has_images:

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,9 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
         sides |= assign_unlabelled(questions, survey.questions, sides, evaluation, options)
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
-    layout = Layout(survey.has_tools, survey.has_images, survey.hides_text)
     ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
     searched = [found.resolve() if found else None for found in (index_dir, inputs.find("embed"))]
-    job = FormatJob(process_dir, sides_path, options, layout, *searched)
+    job = FormatJob(process_dir, sides_path, options, survey.layout, *searched)
     files, num_set_aside = _write_rows(job, parts, unlabelled, target_dir, survey.tasks)
     judged: dict[str, int] = {}
     if options.teacher.model:
@@ -175,28 +174,23 @@ def _check_files(job: FormatJob, files: Files, unlabelled: dict[str, list[Questi
 
 @dataclass(frozen=True)
 class Survey:
-    """The questions of a set of trajectories, what was asked, and what its rows need."""
+    """The questions of a set of trajectories, what was asked, and the layout of its rows."""
 
     questions: list[Question]
     tasks: set[str]
-    has_tools: bool
-    has_images: bool
-    hides_text: bool
+    layout: Layout
 
 
 def survey_parts(process_dir: Path, parts: Sequence[str]) -> Survey:
     """Read what is needed of each part in turn."""
     questions: list[Question] = []
     tasks: set[str] = set()
-    has_tools = has_images = hides_text = False
+    layout = Layout()
     for name in parts:
         table = read_table(process_dir / TRAJECTORIES_DIR_NAME / name, list(_COLUMNS))
         tasks.update(table["task"])
-        has_tools = has_tools or bool((table["tools"] != "").any())
-        has_images = has_images or bool(table["has_images"].any())
-        hidden = pl.col("hidden").list.eval(pl.element().struct.field("hidden_messages").list.len() > 0).list.any()
-        hides_text = hides_text or bool(table.select(hidden.any()).item())
+        layout = Layout(*(one or other for one, other in zip(astuple(layout), astuple(Layout.of(table)), strict=True)))
         for row in table.unique("question_id", keep="first", maintain_order=True).iter_rows(named=True):
             evidence = tuple(Evidence(**page) for page in row["evidence"])
             questions.append(Question(row["question_id"], row["question"], evidence, group=row["group"]))
-    return Survey(questions, tasks, has_tools, has_images, hides_text)
+    return Survey(questions, tasks, layout)

@@ -20,6 +20,7 @@ from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig
 from drag_ray.prompt.config import PromptConfig
 from drag_ray.questions.config import QuestionsConfig
+from drag_ray.rl.config import RlConfig
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.serve.config import ServeConfig
@@ -89,6 +90,7 @@ class RunConfig(BaseConfig):
     process: ProcessConfig = ProcessConfig()
     format: FormatConfig = FormatConfig()
     finetune: FinetuneConfig = FinetuneConfig()
+    rl: RlConfig = RlConfig()
     prompt: PromptConfig = PromptConfig()
     serve: ServeConfig = ServeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()

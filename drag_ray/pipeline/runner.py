@@ -18,9 +18,10 @@ from drag_ray.cluster.ledger import LEDGER_NAME, Ledger
 from drag_ray.cluster.metrics import name_tags, open_stage_recorder
 from drag_ray.cluster.nodes import count_machines
 from drag_ray.errors import ConfigError, DamageError
+from drag_ray.finetune.losses import LOSSES
 from drag_ray.messages import about
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.stages import COMPARED, OF_RANKERS, STAGES, Stage
+from drag_ray.pipeline.stages import APART, COMPARED, STAGES, Stage
 from drag_ray.stage_runs.address import Address, parse_address
 from drag_ray.stage_runs.damage import find_damage, refuse_damage
 from drag_ray.stage_runs.folder import StageFolder
@@ -35,9 +36,9 @@ _logger = logging.getLogger(__name__)
 
 
 def list_pipeline(config: RunConfig) -> list[Stage]:
-    """The stages that the pipeline runs with these options, in their order; those of rankers, beside the policy, are left out."""
+    """The stages that the pipeline runs with these options, in their order."""
     chosen = [stage for stage in STAGES.values() if not stage.switch or getattr(config, stage.switch)]
-    return [stage for stage in chosen if stage.name not in OF_RANKERS]
+    return [stage for stage in chosen if stage.name not in APART]
 
 
 def list_compared(config: RunConfig) -> list[Stage]:
@@ -193,10 +194,17 @@ def check_stages(stages: Sequence[Stage], config: RunConfig) -> None:
     for stage in stages:
         config.take(stage.sections).check()
     wanted = config.finetune.chosen_method.row_format
-    if {"format", "finetune"} <= {stage.name for stage in stages} and wanted not in config.format.formats:
+    names = {stage.name for stage in stages}
+    if {"format", "finetune"} <= names and wanted not in config.format.formats:
         raise ConfigError(
             f"finetune.method {config.finetune.method} reads rows of the format {wanted}, and format.formats has "
             f"{', '.join(config.format.formats)}. Name {wanted} there too, or have the method read another where it can."
+        )
+    loss, baseline = config.finetune.grpo.loss, LOSSES[config.finetune.grpo.loss].baseline
+    if {"format", "finetune"} <= names and config.finetune.method == "grpo" and config.format.baseline != baseline:
+        raise ConfigError(
+            f"finetune.grpo.loss {loss} is made for advantages above the baseline {baseline}, and format.baseline is "
+            f"{config.format.baseline}. Set it to {baseline}."
         )
 
 

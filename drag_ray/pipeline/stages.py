@@ -16,13 +16,14 @@ from drag_ray.embed.config import EmbedSections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.finetune.config import FinetuneSections
-from drag_ray.format.config import FormatSections
+from drag_ray.format.config import FormatConfig, FormatSections
 from drag_ray.index.config import IndexSections
 from drag_ray.process.config import ProcessSections
 from drag_ray.prompt.config import PromptSections
 from drag_ray.prompt.outcome import JOURNAL_NAME
 from drag_ray.questions.config import READ_OF_CORPUS, QuestionsSections
 from drag_ray.questions.outcome import JOURNAL_NAME as DRAFTS_NAME
+from drag_ray.rl.config import LIMITS, READ_OF_FORMAT, UNREAD_OF_FINETUNE, RlSections
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import BEGUN_DIR_NAME, IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
 from drag_ray.serve.config import ServeSections
@@ -180,6 +181,22 @@ STAGES: dict[str, Stage] = {
             repairs_in_place=True,  # from its last checkpoint, without training again
         ),
         Stage(
+            name="rl",
+            summary="Train the policy by reinforcement learning while it collects.",
+            sections=RlSections,
+            reads=("index",),
+            optional_inputs=("questions", "embed"),
+            runtime_only_options=(
+                *_ROLLOUT_RUNTIME,
+                *(f"rl.{name}" for name in LIMITS),
+                *(f"format.{name}" for name in FormatConfig.model_fields if name not in READ_OF_FORMAT),
+                *(f"finetune.{name}" for name in (*UNREAD_OF_FINETUNE, "num_workers", "image_workers", "max_failures")),
+                *("process.part_mib", "process.allow_mixed"),
+            ),
+            own_files=("train", "policies", "steps", "validation"),
+            repairs_in_place=True,  # from its ledger, without a step taken twice
+        ),
+        Stage(
             name="embed",
             summary="Embed the pages of an index again, with a model that was trained or another one.",
             sections=EmbedSections,
@@ -225,8 +242,9 @@ STAGES: dict[str, Stage] = {
 COMPARED = ("prompt", "evaluate")
 """Stages that come after all training."""
 
-OF_RANKERS = ("embed",)
-"""Stages that a pipeline runs for what it trains beside its policy alone, in folders of its own."""
+APART = ("embed", "rl")
+"""Stages that have no place in the line of a pipeline: it embeds pages for what it trains beside its policy alone, in folders of
+its own, and reinforcement learning stands in the place of collecting and training."""
 
 SERVE = Stage(
     name="serve",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
-from drag_ray.process import FILTERS, REWARDS
+from drag_ray.process import CANDIDATES, FILTERS, REWARDS
 from drag_ray.rollout.config import JudgeConfig
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ class ProcessConfig(BaseConfig):
     same but for order, case and punctuation and with the same result"""
     reward: RewardName = "gain"
     """what a reply is worth to reinforcement learning; gain: what it improves on the best so far, the question at first, less
-    costs; v_retrver (task rerank) and opensearch_vl (task answer): as those systems have it, see docs/tasks.md"""
+    costs; candidates: the share of the evidence that it adds to the pages of the question and of the searches before, as they are
+    given to a model that reads them, less costs; v_retrver (task rerank) and opensearch_vl (task answer): as those systems have
+    it, see docs/tasks.md"""
+    candidate_depth: int = Field(default=20, ge=1)
+    """with the reward candidates: pages that are taken of each search, as far as they were recorded (agent.depth)"""
     answer_weight: float = Field(default=0.0, ge=0.0)
     """weight of the answer's ANLS*, or of what the judge says of it, in its reward"""
     judge: JudgeConfig = JudgeConfig()
@@ -46,6 +50,11 @@ class ProcessConfig(BaseConfig):
     """take trajectories of several agent configurations or search indexes as one set"""
     part_mib: int = Field(default=16, ge=1)
     """MiB of conversations, about, that a process has in memory at once; a larger set is dealt out by question to parts"""
+
+    @property
+    def read_depth(self) -> int:
+        """Pages of each ranking that the reward looks at; 0 where it looks at ranks alone."""
+        return self.candidate_depth if self.reward == CANDIDATES else 0
 
 
 @dataclass(frozen=True)

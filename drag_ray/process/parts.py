@@ -24,13 +24,13 @@ def part_name(part: int) -> str:
     return f"part-{part:05d}"
 
 
-def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path) -> None:
+def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path, candidate_depth: int = 0) -> None:
     """Write the records of `paths` to `target_dir/part-*/`, so that all records of a question go to the same part.
 
     Raises:
         ArtifactError: a file cannot be read or written.
     """
-    records = read_records(paths).with_columns(part=pl.col("question_id").hash() % num_parts)
+    records = read_records(paths, candidate_depth).with_columns(part=pl.col("question_id").hash() % num_parts)
     for (part,), dealt in records.partition_by("part", as_dict=True, include_key=False).items():
         path = target_dir / part_name(part) / f"{paths[0].stem}.arrow"
         with writing(path):

@@ -5,6 +5,8 @@ harm. As in s3 (https://arxiv.org/abs/2505.14146, "gain beyond RAG") the reward 
 the rank (`agent.scores.compute_utility`). Of a later search counts what it adds to the best before it.
 """
 
+from collections.abc import Collection, Hashable, Iterable, Sequence
+
 import polars as pl
 
 from drag_ray.agent.answers import compute_anls
@@ -51,6 +53,29 @@ def turn_reward(config: ProcessConfig) -> pl.Expr:
         .then(config.answer_weight * pl.col("answer_reward"))
         .otherwise(0.0)
     )
+
+
+def compute_added_recall(
+    evidence: Collection[Hashable], asked: Sequence[Hashable], searches: Iterable[Sequence[Hashable]], depth: int
+) -> list[float]:
+    """The share of the evidence that each search adds to what the question itself and the searches before it have found.
+
+    A model that reads candidates puts the pages of all of them in order, so that together they are worth the recall of their
+    union above that of the question; what was found before is worth nothing again.
+
+    Args:
+        evidence: pages; with none every search adds 0.
+        asked: the ranking of the question.
+        searches: those of the searches, in their order.
+        depth: pages that are taken of each.
+    """
+    wanted = set(evidence)
+    missing = wanted.difference(asked[:depth])
+    added: list[float] = []
+    for pages in searches:
+        added.append(len(missing.intersection(pages[:depth])) / len(wanted) if wanted else 0.0)
+        missing.difference_update(pages[:depth])
+    return added
 
 
 def compute_answer_rewards(final_answers: pl.Series, gold_answers: pl.Series) -> pl.Series:

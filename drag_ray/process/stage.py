@@ -70,11 +70,11 @@ def _process(sizes: Mapping[Path, FileSize], config: ProcessConfig, folder: Path
     part_bytes = config.part_mib * 2**20
     num_parts = math.ceil(sum(size.num_bytes for size in sizes.values()) / part_bytes)
     if num_parts <= 1:
-        return process_part(read_records(list(sizes)), 0, config, folder)
+        return process_part(read_records(list(sizes), config.read_depth), 0, config, folder)
     dealt_dir = folder / _DEALT_DIR_NAME
     shutil.rmtree(dealt_dir, ignore_errors=True)
     batches = _cut_batches(sizes, part_bytes)
-    for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir) for batch in batches], folder):
+    for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir, config.read_depth) for batch in batches], folder):
         pass
     parts = [part for part in range(num_parts) if (dealt_dir / part_name(part)).exists()]
     counts: Counter[Any] = Counter()

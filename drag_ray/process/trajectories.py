@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from drag_ray import schemas
 from drag_ray.agent.protocols.registry import KNOWN_PROTOCOLS
 from drag_ray.agent.tasks import ANSWERING
 from drag_ray.errors import DataError
-from drag_ray.process.rewards import compute_answer_rewards
+from drag_ray.process.rewards import compute_added_recall, compute_answer_rewards
 from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.storage.json_text import parse_json
 
@@ -168,10 +169,14 @@ def _list_values(file: pq.ParquetFile, group: int, path: str) -> list[str]:
     return file.read_row_group(group, [path]).flatten()[0].unique().to_pylist()
 
 
-def read_records(paths: Sequence[Path]) -> pl.DataFrame:
+def read_records(paths: Sequence[Path], candidate_depth: int = 0) -> pl.DataFrame:
     """The records of the files, with the columns that the stage needs.
 
-    `knows_question` says whether the question itself was searched, and found anything.
+    `knows_question` says whether the question itself was searched, and found anything; `added_recall` what each turn adds to the
+    candidates (see `compute_added_recall`).
+
+    Args:
+        candidate_depth: pages of a search that are candidates; 0 where nobody asks: then none adds any.
 
     Raises:
         ArtifactError: a file cannot be read.
@@ -179,7 +184,11 @@ def read_records(paths: Sequence[Path]) -> pl.DataFrame:
     records = pl.from_arrow(pa.concat_tables([_read_columns(path) for path in paths]))
     assert isinstance(records, pl.DataFrame)
     turn = pl.element().struct
+    added = pl.col("turns").list.eval(turn.field("step") * 0.0)
+    if candidate_depth:
+        added = pl.Series(list(chain(*(_read_added_recall(path, candidate_depth) for path in paths))), dtype=pl.List(pl.Float64))
     return records.with_columns(
+        added.alias("added_recall"),
         pl.col("question_hits").list.len() > 0,
         pl.col("turns").list.eval(
             pl.struct(*(turn.field(name) for name in _TURN_COLUMNS[:-1]), turn.field("hits").list.len().alias("num_hits"))
@@ -190,6 +199,23 @@ def read_records(paths: Sequence[Path]) -> pl.DataFrame:
 def _read_columns(path: Path) -> pa.Table:
     with reading(path, _VERIFY):
         return schemas.read_columns(pq.ParquetFile(path), _COLUMNS, _TURN_COLUMNS)
+
+
+def _read_added_recall(path: Path, depth: int) -> list[list[float]]:
+    """Of each turn of each record. The pages of all rankings are most of a file, so they are read for this alone."""
+    pages = ("list.element.file", "list.element.page_number")
+    columns = ("evidence", *(f"question_hits.{name}" for name in pages))
+    with reading(path, _VERIFY):
+        rows = schemas.read_columns(pq.ParquetFile(path), columns, tuple(f"hits.{name}" for name in pages)).to_pylist()
+    added: list[list[float]] = []
+    for row in rows:
+        searches = [_list_pages(turn["hits"]) for turn in row["turns"]]
+        added.append(compute_added_recall(_list_pages(row["evidence"]), _list_pages(row["question_hits"]), searches, depth))
+    return added
+
+
+def _list_pages(records: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(record["file"], record["page_number"]) for record in records]
 
 
 def read_answers(path: Path) -> pl.DataFrame:

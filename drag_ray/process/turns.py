@@ -57,14 +57,20 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     is about, which ends with a reply that is no call, or with the last one that it may take), is_repeated (the trajectory asked
     the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine), utility (of a search's rank,
     to depth; of an answer that is scored what it is worth), gain (of a search: its utility above the question's; of an answer all
-    of it), improvement (its utility above the highest before, the question's among them), reward (see `rewards`) and fatal_step
+    of it), improvement (its utility above the highest before, the question's among them; with the reward candidates, of a search,
+    what it adds to them), reward (see `rewards`) and fatal_step
     (see `add_fatal_steps`).
     """
-    turns = _compare_turns(_score_turns(_list_turns(trajectories.lazy()))).with_columns(reward=turn_reward(config)).collect()
+    compared = _compare_turns(_score_turns(_list_turns(trajectories.lazy())))
+    if config.reward == process.CANDIDATES:
+        compared = compared.with_columns(
+            improvement=pl.when(_IS_SEARCH & ~pl.col("has_error")).then("added_recall").otherwise(0.0)
+        )
+    turns = compared.with_columns(reward=turn_reward(config)).collect()
     turns = add_fatal_steps(turns)
     if config.reward in process.ELSEWHERE:
         turns = load_variant(process, config.reward).take_rewards(turns)
-    unneeded = ("evidence_files", "answers", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
+    unneeded = ("added_recall", "evidence_files", "answers", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(*unneeded, *_JUDGED)
 
 
@@ -133,13 +139,14 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
     is_answer = _WANTS_ANSWER & (turn.field("action") == ActionKind.ANSWER.value)
     return (
         trajectories.with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
-        .explode("turns", "states", "are_last", "replies", empty_as_null=False)
+        .explode("turns", "states", "are_last", "replies", "added_recall", empty_as_null=False)
         .select(
             *_TRAJECTORY_COLUMNS,
             *(turn.field(name) for name in _TURN_COLUMNS),
             *_JUDGED,
             "answers",
             "evidence_files",
+            "added_recall",
             reply="replies",
             state="states",
             is_last="are_last",
@@ -168,7 +175,7 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
             .list.any(),
             hidden=pl.col("turns").list.eval(pl.struct(*(pl.element().struct.field(name) for name in _HIDDEN))),
         )
-        .drop("turns", "states", "are_last", "replies")
+        .drop("turns", "states", "are_last", "replies", "added_recall")
         .join(_summarise_turns(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
         .join(_summarise_searches(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
         .with_columns(

@@ -65,7 +65,7 @@ class EngineActor:
         self._begun = 0
         self._changing = asyncio.Lock()
 
-    async def start(self, run_dir: Path) -> VllmEngine:
+    async def start(self, run_dir: Path) -> None:
         """Start the engine where that has not been done; what it prints goes to the logs of these rollouts.
 
         Raises:
@@ -75,7 +75,6 @@ class EngineActor:
         log_to_file(run_dir)
         if self._engine is None:
             self._engine = self._spec.start(self._stores)
-        return self._engine
 
     async def begin(self, offer: int, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
         """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it.
@@ -90,10 +89,10 @@ class EngineActor:
             elif self._begun == offer:
                 return
             try:
-                await self._wake(await self.start(run_dir), config, adapters)
+                await self._wake(config, adapters, run_dir)
             except EngineDiedError:  # of one that has yet to notice
                 await self.close()
-                await self._wake(await self.start(run_dir), config, adapters)
+                await self._wake(config, adapters, run_dir)
             self._begun = offer
 
     async def generate(self, request: Request) -> Generation:
@@ -114,11 +113,13 @@ class EngineActor:
             self._engine.close()
         self._engine, self._at_rest = None, False
 
-    async def _wake(self, engine: VllmEngine, config: EngineConfig, adapters: Sequence[str]) -> None:
+    async def _wake(self, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
+        await self.start(run_dir)
+        assert self._engine is not None, "it has started"
         if self._at_rest:
-            await engine.wake()
+            await self._engine.wake()
             self._at_rest = False
-        await engine.begin(config, adapters)
+        await self._engine.begin(config, adapters)
 
 
 _ADAPTER_PLACES = 4

@@ -88,6 +88,7 @@ COMMAND_LINES = {
     "process --config jobs/configs/small.toml": "train",
     "format --config jobs/configs/small.toml": "/process: no manifest.json",
     "finetune --config jobs/configs/small.toml": "/format: no manifest.json",
+    "rl --config jobs/configs/small.toml": "train",
     "embed --config jobs/configs/small.toml": "train",
     "prompt --config jobs/configs/small.toml": "train",
     "evaluate --config jobs/configs/small.toml": "train",

@@ -20,7 +20,21 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tools", "agent", "baselines", "transcripts"),
     ("rollout",),
     # What is one published system's own (recipes) uses the agent and what process declares; both find it by name.
-    ("index", "questions", "collect", "process", "recipes", "format", "finetune", "embed", "prompt", "evaluate", "tune", "serve"),
+    (
+        "index",
+        "questions",
+        "collect",
+        "process",
+        "recipes",
+        "format",
+        "finetune",
+        "rl",
+        "embed",
+        "prompt",
+        "evaluate",
+        "tune",
+        "serve",
+    ),
     ("pipeline", "api", "cli"),
 )
 PLACES = {name: (layer, column) for layer, names in enumerate(LAYERS) for column, name in enumerate(names)}

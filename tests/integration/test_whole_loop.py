@@ -32,7 +32,7 @@ from drag_ray.evaluate.outcome import read_outcome
 from drag_ray.evaluate.question_result import to_line
 from drag_ray.evaluate.results import compute_results
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.stages import STAGES
+from drag_ray.pipeline.stages import APART, STAGES
 from drag_ray.rollout.journal import read_trajectories
 from drag_ray.search.index import read_fingerprint
 from drag_ray.transcripts.transcript import Transcript
@@ -40,7 +40,7 @@ from drag_ray.types import Trajectory
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the whole run
 ROOT = Path(__file__).parents[2]
-LOOP = [name for name, stage in STAGES.items() if not stage.switch]
+LOOP = [name for name, stage in STAGES.items() if not stage.switch and name not in APART]
 NUM_ROLLOUTS = 8 * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
 DEMO = ["--config", "jobs/configs/demo.toml"]
 

@@ -1,10 +1,12 @@
-"""GRPO (https://arxiv.org/abs/2402.03300) on recorded trajectories: reinforcement learning from all that the policy did.
+"""GRPO (https://arxiv.org/abs/2402.03300) and its relatives (`finetune.losses`): reinforcement learning from all that was done.
 
-A pass over the loop (collect, process, format, finetune) is one round, and its adapter (or `merged/`) writes in the next.
+On recorded trajectories a pass over the loop (collect, process, format, finetune) is one round, and its adapter (or `merged/`)
+writes in the next. The stage `rl` learns with the same options while it collects.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -12,6 +14,7 @@ from pydantic import Field
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
+from drag_ray.finetune.losses import LOSSES, Aggregation, LossName, LossOptions
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedConversation, TokenizedRows
 
@@ -50,13 +53,29 @@ class GRPO(AdapterMethod):
     row_types: ClassVar[Mapping[str, type[Row]]] = {"rl_steps": RewardedStep}
     needs_tokens: ClassVar[bool] = True
 
+    loss: LossName = "grpo"
+    """grpo: ratios of tokens, clipped; rloo: of whole replies; reinforce_pp: as grpo, with advantages in units of their
+    deviation; oapl: regression, which bears replies of policies that are many steps old. Rows have the advantages that it is made
+    for if they were written with a format.baseline of mean, others (rloo) or optimal (oapl)"""
+    aggregation: Aggregation = "token"
+    """what counts alike: each token, or each reply, whatever its length; of rloo and oapl it is the replies"""
     clip_range: float = Field(default=0.2, gt=0, lt=1)
-    """by which share a token may become likelier or less likely before it is left alone"""
+    """by which share a token may become less likely, or more likely too, before it is left alone"""
+    clip_high: float = Field(default=0.0, ge=0)
+    """by which share it may become more likely: above clip_range what was unlikely is tried for longer; 0 takes clip_range"""
     kl_weight: float = Field(default=0.04, ge=0)
     """what it costs to go away from the policy that training starts from; 0 lets clipping alone hold it"""
     max_engine_ratio: float = Field(default=3.0, gt=0)
     """how often a token may count, at most, for being likelier to the model that is trained, as it starts, than it was to the
     engine that drew it, where rows hold the engine's log-probabilities (engine.logprobs)"""
+    oapl_beta: float = Field(default=0.01, gt=0)
+    """of oapl: what a nat between a reply's log-probabilities now and when it was drawn is worth, in advantage; the lower, the
+    further a reply's advantage moves the policy"""
+
+    @property
+    def loss_options(self) -> LossOptions:
+        """The numbers of its loss."""
+        return LossOptions(self.clip_range, self.clip_high or self.clip_range, self.max_engine_ratio, self.oapl_beta)
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Steps {input_ids, labels, image_keys, advantage, engine_log_probabilities, temperature}. The log-probabilities are
@@ -93,6 +112,8 @@ class GRPO(AdapterMethod):
                 "the policy drew, and trajectories of an endpoint or from elsewhere come without them. Collect with "
                 "engine.backend vllm: python jobs/collect.py"
             )
+        if LOSSES[self.loss].is_standardised and steps.rows:
+            standardise(steps.rows)
         return steps
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
@@ -102,12 +123,21 @@ class GRPO(AdapterMethod):
         return PolicyGradientTrainer(
             **options,
             data_collator=StepCollator(options["processing_class"].pad_token_id, images),
-            clip_range=self.clip_range,
+            loss=self.loss,
+            loss_options=self.loss_options,
             kl_weight=self.kl_weight,
-            max_engine_ratio=self.max_engine_ratio,
+            aggregation=self.aggregation,
             temperature=choose_temperature(options["train_dataset"]["temperature"]),
             knows_engine=any(options["train_dataset"]["engine_log_probabilities"]),
         )
+
+
+def standardise(rows: Sequence[dict[str, Any]]) -> None:
+    """Give the advantages of rows a mean of 0 and a deviation of 1; equal ones become 0."""
+    advantages = [row["advantage"] for row in rows]
+    mean, deviation = fmean(advantages), pstdev(advantages)
+    for row in rows:
+        row["advantage"] = (row["advantage"] - mean) / deviation if deviation else 0.0
 
 
 def choose_temperature(temperatures: Iterable[float]) -> float:

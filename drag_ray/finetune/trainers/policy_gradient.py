@@ -1,19 +1,14 @@
-"""Reinforcement learning from recorded trajectories: GRPO (https://arxiv.org/abs/2402.03300) on the replies of a collection.
+"""Reinforcement learning from recorded trajectories: the losses of `finetune.losses` on the replies of a collection.
 
 Sampling is what the collect stage is for, so a pass over the loop (collect, process, format, finetune) is one round.  Within a
-round the clipped ratio keeps the policy near the one that wrote the replies, which training starts from.  Tokens count alike,
-whatever the length of their reply (DAPO, https://arxiv.org/abs/2503.14476).  Where A is the advantage of its reply, a token gains
-
-    c * min(r * A, clip(r) * A),    r = now / start,    c = min(start / engine, max_engine_ratio)
-
-`now` and `start` are its probabilities at the temperature T of the draws, softmax(logits / T): it is that policy that replied
-(top-p and repetition penalties, which bend it further, are left out).  c makes up for the engine, whose kernels and number
-formats give other probabilities than training has with the same weights.  It compares those at temperature 1, which the engine
-records, and is 1 where it did not.  This is the truncated importance sampling of https://fengyao.notion.site/off-policy-rl, as
-TRL's GRPO has it with `vllm_importance_sampling_mode` token_truncate.
+round the clipped ratio keeps the policy near the one that wrote the replies, which training starts from: `old` and `start` are
+the same.  Probabilities are those at the temperature T of the draws, softmax(logits / T): it is that policy that replied (top-p
+and repetition penalties, which bend it further, are left out).  The engine's are compared at temperature 1, at which it records
+them.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,8 +16,80 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
+from drag_ray.finetune.losses import (
+    LOSSES,
+    Aggregation,
+    DrawnTokens,
+    LossName,
+    LossOptions,
+    compute_engine_gap,
+    compute_kl,
+    is_clipped,
+)
 from drag_ray.finetune.start import use_start
 from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities
+
+
+class DrawnScores:
+    """Log-probabilities of drawn tokens, row by row, to a model with an adapter, at one temperature or at 1.
+
+    Args:
+        adapted: the model, which nothing is wrapped around.
+        temperature: of the draws.
+        fused: use TRL's head, which never holds the logits of all tokens at once. It has a temperature of its own.
+    """
+
+    def __init__(self, adapted: Any, temperature: float, *, fused: bool) -> None:
+        self.temperature = temperature
+        self._base = adapted.get_base_model()
+        self._heads = self._build_heads() if fused else {}
+
+    def compute(self, model: Any, inputs: dict[str, Any], temperature: float) -> torch.Tensor:
+        """Of shape (tokens,).
+
+        Args:
+            model: what its forward is called through.
+            inputs: of `StepCollator`.
+            temperature: that of the draws, or 1.
+        """
+        if self._heads:
+            self._base.forward = self._heads[temperature]
+        scored = compute_log_probabilities(model, inputs, fused=bool(self._heads), temperature=temperature)
+        log_probabilities, is_drawn = scored
+        return log_probabilities[is_drawn]
+
+    def compute_old(self, model: Any, inputs: dict[str, Any], *, knows_engine: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities before training, and how far they are above the engine's at temperature 1. Without gradients."""
+        with torch.no_grad():
+            old = self.compute(model, inputs, self.temperature)
+            if not knows_engine:
+                return old, torch.zeros_like(old)
+            as_recorded = old if self.temperature == 1 else self.compute(model, inputs, 1.0)
+        return old, compare_engine(inputs, as_recorded)
+
+    def _build_heads(self) -> dict[float, Any]:
+        """The model's forward with TRL's fused head for each temperature that is needed."""
+        heads = {}
+        for temperature in {1.0, self.temperature}:
+            add_fused_lm_head(self._base, temperature=temperature)
+            heads[temperature] = self._base.forward
+        return heads
+
+
+def compare_engine(inputs: dict[str, Any], as_recorded: torch.Tensor) -> torch.Tensor:
+    """The distance of log-probabilities at temperature 1 above those that the engine recorded, of shape (tokens,)."""
+    drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
+    return compute_engine_gap(as_recorded, inputs["engine_log_probabilities"][:, 1:][drawn])
+
+
+def gather_drawn(
+    inputs: dict[str, Any], now: torch.Tensor, old: torch.Tensor, start: torch.Tensor, engine_gap: torch.Tensor
+) -> DrawnTokens:
+    """The drawn tokens of a batch of `StepCollator`, with their log-probabilities."""
+    is_drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
+    num_rows = len(is_drawn)
+    rows = torch.arange(num_rows, device=is_drawn.device).unsqueeze(1).expand_as(is_drawn)[is_drawn]
+    return DrawnTokens(now, old, start, engine_gap, inputs["advantage"][rows], rows, num_rows)
 
 
 class PolicyGradientTrainer(TrainedTokensTrainer):
@@ -32,9 +99,10 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
     tokens that are too far from it already to be pushed further, both over all tokens of a step or of an evaluation.
 
     Args:
-        clip_range: by which share a token may become likelier or less likely before it is left alone.
+        loss: of `LOSSES`.
+        loss_options: its numbers.
         kl_weight: what a nat costs, in advantage.
-        max_engine_ratio: the most that a token counts for being likelier to the model at the start than to the engine.
+        aggregation: whether tokens or replies count alike.
         temperature: at which the replies were drawn.
         knows_engine: whether any row has log-probabilities of the engine. All processes have to do the same.
     """
@@ -42,35 +110,47 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
     def __init__(
         self,
         *args: Any,
-        clip_range: float,
+        loss: LossName,
+        loss_options: LossOptions,
         kl_weight: float,
-        max_engine_ratio: float,
+        aggregation: Aggregation,
         temperature: float,
         knows_engine: bool,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._clip_range = clip_range
+        self._loss = LOSSES[loss]
+        self._loss_options = loss_options
         self._kl_weight = kl_weight
-        self._max_engine_ratio = max_engine_ratio
-        self._temperature = temperature
+        self._aggregation: Aggregation = aggregation
         self._knows_engine = knows_engine
         self._totals: defaultdict[str, list[torch.Tensor]] = defaultdict(list)
-        self._fused = not self.args.use_cpu
-        self._heads = self._build_heads() if self._fused else {}
+        self._scores = DrawnScores(self.model, temperature, fused=not self.args.use_cpu)
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
+        """The batches of a step, and the number of its tokens, or of its rows where these count alike."""
+        batches, num_tokens = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if not self._loss.counts_replies(self._aggregation):
+            return batches, num_tokens
+        num_rows = torch.tensor(sum(len(batch["labels"]) for batch in batches), device=device)
+        return batches, torch.as_tensor(self.accelerator.gather(num_rows)).sum()
 
     def compute_batch_loss(self, model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None) -> torch.Tensor:
-        """The mean loss of the drawn tokens."""
-        is_drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
-        advantage = inputs["advantage"].unsqueeze(1).expand_as(is_drawn)[is_drawn]
-        start, engine_ratio = self._compute_start(model, inputs, inputs["engine_log_probabilities"][:, 1:][is_drawn])
-        now = self._compute(model, inputs, self._temperature)
-        kl = compute_kl(now, start)
-        loss = (self._kl_weight * kl - engine_ratio * compute_gains(now, start, advantage, self._clip_range)).sum()
-        clipped = is_clipped(now, start, advantage, self._clip_range)
-        totals = torch.stack([kl.detach().sum(), clipped.sum(), is_drawn.sum()])
+        """The mean loss of the drawn tokens, or of the replies."""
+        adapted: Any = self.accelerator.unwrap_model(model)
+        checkpointing: Any = self.args.gradient_checkpointing_kwargs
+        with disable_gradient_checkpointing(adapted, checkpointing), use_start(adapted):
+            start, engine_gap = self._scores.compute_old(model, inputs, knows_engine=self._knows_engine)
+        now = self._scores.compute(model, inputs, self._scores.temperature)
+        drawn = gather_drawn(inputs, now, start, start, engine_gap)
+        options = self._loss_options
+        kl = compute_kl(now.detach(), start)
+        clipped = is_clipped(now.detach(), start, drawn.advantage, options.clip_range, options.clip_high)
+        totals = torch.stack([kl.sum(), clipped.sum(), torch.ones_like(kl).sum()])
         self._totals["train" if model.training else "eval"].append(totals)
-        return loss / (is_drawn.sum() if num_tokens is None else num_tokens)
+        if num_tokens is None:
+            num_tokens = drawn.num_rows if self._loss.counts_replies(self._aggregation) else len(now)
+        return self._loss.total(drawn, options, self._kl_weight, self._aggregation) / num_tokens
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log with what all processes have noted since the last time."""
@@ -81,69 +161,3 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
             kl, clipped, num_tokens = totals.view(-1, 3).sum(dim=0).tolist()
             self._metrics[mode] |= {"kl": [kl / num_tokens], "clipped": [clipped / num_tokens]}
         super().log(logs, start_time)
-
-    def _compute_start(self, model: Any, inputs: dict[str, Any], engine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the policy that training starts from: the log-probabilities of the drawn tokens, and how much more likely than the
-        engine it has them, within bounds.
-        """
-        adapted: Any = self.accelerator.unwrap_model(model)
-        checkpointing: Any = self.args.gradient_checkpointing_kwargs
-        with torch.no_grad(), disable_gradient_checkpointing(adapted, checkpointing), use_start(adapted):
-            start = self._compute(model, inputs, self._temperature)
-            if not self._knows_engine:
-                return start, torch.ones_like(start)
-            as_recorded = start if self._temperature == 1 else self._compute(model, inputs, 1.0)
-        return start, compute_engine_ratio(as_recorded, engine, self._max_engine_ratio)
-
-    def _compute(self, model: Any, inputs: dict[str, Any], temperature: float) -> torch.Tensor:
-        """Log-probabilities of the drawn tokens, row by row, of shape (tokens,)."""
-        if self._fused:
-            adapted: Any = self.accelerator.unwrap_model(model)
-            adapted.get_base_model().forward = self._heads[temperature]
-        log_probabilities, is_drawn = compute_log_probabilities(model, inputs, fused=self._fused, temperature=temperature)
-        return log_probabilities[is_drawn]
-
-    def _build_heads(self) -> dict[float, Any]:
-        """The model's forward with TRL's fused head for each temperature that is needed: a head has one."""
-        adapted: Any = self.model
-        base = adapted.get_base_model()
-        heads = {1.0: base.forward}
-        if self._temperature not in heads:
-            add_fused_lm_head(base, temperature=self._temperature)
-            heads[self._temperature] = base.forward
-        return heads
-
-
-def compute_gains(now: torch.Tensor, start: torch.Tensor, advantage: torch.Tensor, clip_range: float) -> torch.Tensor:
-    """The clipped objective of each token: the ratio of its probabilities times the advantage, clipped as in PPO.
-
-    Args:
-        now: log-probabilities, of shape (tokens,).
-        start: those of the policy that drew the tokens.
-        advantage: of each token's reply.
-        clip_range: the ratio counts within 1 - clip_range and 1 + clip_range.
-    """
-    ratio = (now - start).exp()
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip_range, 1 + clip_range) * advantage)
-
-
-def compute_engine_ratio(start: torch.Tensor, engine: torch.Tensor, max_ratio: float) -> torch.Tensor:
-    """Each token's probability to the model that is trained, before training, over that to the engine that drew it.
-
-    Args:
-        start: log-probabilities of the model at temperature 1, of shape (tokens,).
-        engine: those that the engine recorded; NaN where it recorded none, and the ratio is 1.
-        max_ratio: the ratio is cut there.
-    """
-    return (start - engine).nan_to_num(nan=0.0).exp().clamp(max=max_ratio)
-
-
-def is_clipped(now: torch.Tensor, start: torch.Tensor, advantage: torch.Tensor, clip_range: float) -> torch.Tensor:
-    """True for tokens without gradient, since the policy went as far with them as it may. Args are those of `compute_gains`."""
-    ratio = (now - start).exp()
-    return torch.where(advantage > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
-
-
-def compute_kl(now: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-    """For each token an estimate of the divergence from `start`, which is never negative (http://joschu.net/blog/kl-approx.html)."""
-    return (start - now).exp() - (start - now) - 1

@@ -63,7 +63,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
     steps = (
         # A rollout of searches that all failed is one of those that an answer is compared with.
-        _credit(part.turns.filter(did_run | pl.col("task").is_in(ANSWERING), pl.col("prompt_set") == 0))
+        _credit(part.turns.filter(did_run | pl.col("task").is_in(ANSWERING), pl.col("prompt_set") == 0), config)
         .filter(did_run, ~is_past_fatal)
         .join(whole, on="trajectory_id", maintain_order="left")
         .with_columns(temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64))
@@ -79,8 +79,8 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     )
 
 
-def _credit(turns: pl.DataFrame) -> pl.DataFrame:
-    """The turns with their `advantage`: the return of each above the mean of its peers, each rollout once.
+def _credit(turns: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:
+    """The turns with their `advantage`: the return of each above that of its peers (`format.baseline`), each rollout once.
 
     - answer: the return is the reward of the rollout, and the peers are all rollouts of the question.
     - rerank: the return is the reward of the window, calls and order together, and the peers are the same window of the others.
@@ -93,9 +93,12 @@ def _credit(turns: pl.DataFrame) -> pl.DataFrame:
     window = pl.col("window").cast(pl.UInt64)
     worth = pl.when(pl.col("action") == ActionKind.ANSWER.value).then("reward").otherwise("utility")
     of_peers = pl.col("reward").sum().over("trajectory_id", "peers")
-    above = pl.col("return") - pl.col("return").filter("is_first").mean().over(in_group)
+    above = pl.col("return") - _expect(pl.col("return").filter("is_first"), config).over(in_group)
+    if config.baseline == "others":
+        number = pl.col("is_first").sum().over(in_group)
+        above = pl.when(number > 1).then(above * number / (number - 1)).otherwise(0.0)
     kept = pl.when(pl.col("fatal_step").is_null()).then(above).otherwise(above.clip(0.0))
-    differs = ~task.is_in(SEARCHING) | (pl.struct("worth", "worth_from_here").n_unique().over(in_group) > 1)
+    differs = ~task.is_in(SEARCHING) | (pl.struct("worth", "worth_from_here", "improvement").n_unique().over(in_group) > 1)
     return (
         turns.with_columns(
             worth=worth,
@@ -112,6 +115,14 @@ def _credit(turns: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(advantage=pl.when(differs).then(kept).otherwise(0.0))
     )
+
+
+def _expect(returns: pl.Expr, config: FormatConfig) -> pl.Expr:
+    """The return that those of peers are compared with. The mean of the others is n / (n - 1) times as far from a return."""
+    if config.baseline != "optimal":
+        return returns.mean()
+    beta, most = config.baseline_beta, returns.max()
+    return most + beta * ((returns - most) / beta).exp().mean().log()
 
 
 def _sum_from_here(name: str) -> pl.Expr:

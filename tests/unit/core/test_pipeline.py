@@ -18,7 +18,7 @@ from drag_ray.errors import ArtifactError, BudgetError, ConfigError, DragRayErro
 from drag_ray.pipeline import runner
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import compute_identity, run_stage
-from drag_ray.pipeline.stages import STAGES, Stage
+from drag_ray.pipeline.stages import APART, STAGES, Stage
 from drag_ray.pipeline.status import format_status, read_status
 from drag_ray.rollout import engine_pool
 from drag_ray.stage_runs.damage import find_damage, list_finished
@@ -52,19 +52,23 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
     ("options", "changed"),
     [
         ("--search.operator and", {"index"}),
-        ("--agent.top-k 5", {"collect", "prompt", "evaluate"}),
-        ("--agent.question-words all", {"tune", "collect", "prompt", "evaluate"}),
+        ("--agent.top-k 5", {"collect", "rl", "prompt", "evaluate"}),
+        ("--agent.question-words all", {"tune", "collect", "rl", "prompt", "evaluate"}),
         ("--tune.limit 50", {"tune"}),
-        ("--agent.image-searches 1", {"collect", "prompt", "evaluate"}),  # it is on record, so that rows need no option for it
+        (
+            "--agent.image-searches 1",
+            {"collect", "rl", "prompt", "evaluate"},
+        ),  # on record, so that rows need no option
         ("--finetune.epochs 7", {"finetune"}),
-        ("--engine.model other", {"questions", "collect", "finetune", "prompt", "evaluate"}),
-        ("--engine.max-model-len 4096", {"questions", "collect", "prompt", "evaluate"}),
-        ("--engine.adapter other", {"questions", "collect", "finetune", "evaluate"}),
-        ("--no-engine.seeds --no-engine.logprobs", {"questions", "collect", "prompt"}),
+        ("--engine.model other", {"questions", "collect", "finetune", "rl", "prompt", "evaluate"}),
+        ("--engine.max-model-len 4096", {"questions", "collect", "rl", "prompt", "evaluate"}),
+        ("--engine.adapter other", {"questions", "collect", "finetune", "rl", "evaluate"}),
+        ("--no-engine.seeds --no-engine.logprobs", {"questions", "collect", "rl", "prompt"}),
         ("--questions.limit 50", {"questions"}),
         ("--corpus.test-fraction 0.5", {"index", "questions"}),
         ("--rollout.num-engines 8 --engine.max-num-seqs 512 --cluster.num-cpus 3", set()),
-        ("--finetune.dpo.beta 0.3 --finetune.grpo.kl-weight 0", set()),  # of methods that are not chosen
+        ("--finetune.dpo.beta 0.3 --rl.max-kl 2", set()),  # not of what is chosen, and a limit
+        ("--finetune.grpo.kl-weight 0", {"rl"}),
         ("--finetune.sft.mask search_only", {"finetune"}),
         ("--finetune.method dpo", {"finetune"}),
         ("--prompt.rollouts 500 --prompt.minibatch-size 3", {"prompt"}),
@@ -86,7 +90,7 @@ def test_the_code_of_a_users_tool_counts_where_the_tool_is_called(run_dir: Path,
     before = {name: compute_identity(stage, config).fingerprint for name, stage in STAGES.items()}
     module.write_text(glossary + "# another answer\n")
     after = {name: compute_identity(stage, config).fingerprint for name, stage in STAGES.items()}
-    assert {name for name in STAGES if before[name] != after[name]} == {"collect", "prompt", "evaluate"}
+    assert {name for name in STAGES if before[name] != after[name]} == {"collect", "rl", "prompt", "evaluate"}
 
 
 @pytest.mark.parametrize("name", ["process", "evaluate"])
@@ -263,7 +267,8 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert starts == ["here", "engines"]
-    assert capsys.readouterr().out.count("unchanged, skipped") == sum(not stage.switch for stage in STAGES.values())
+    in_line = [name for name, stage in STAGES.items() if not stage.switch and name not in APART]
+    assert capsys.readouterr().out.count("unchanged, skipped") == len(in_line)
     assert main(["pipeline", "--run-dir", str(run_dir / "other"), "--no-rollout.keep-engines"]) == 0
     assert starts == ["here", "engines", ""]
 

@@ -21,8 +21,9 @@ from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
 from drag_ray.finetune.publication import Description, publish_adapter
-from drag_ray.finetune.stage import _find_trained, describe_failure
+from drag_ray.finetune.stage import _find_trained
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_process import describe_failure
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import sync

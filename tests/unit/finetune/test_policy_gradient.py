@@ -14,14 +14,9 @@ from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.finetune.losses import LossOptions
 from drag_ray.finetune.methods.grpo import StepCollator
-from drag_ray.finetune.trainers.policy_gradient import (
-    PolicyGradientTrainer,
-    compute_engine_ratio,
-    compute_gains,
-    compute_kl,
-    is_clipped,
-)
+from drag_ray.finetune.trainers.policy_gradient import DrawnScores, PolicyGradientTrainer
 
 pytestmark = pytest.mark.seconds
 
@@ -34,36 +29,15 @@ STEPS = [
 LORA = LoraConfig(r=2, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "gain", "clipped"),
-    [
-        (1.0, 2.0, 2.0, False),
-        (1.5, 2.0, 2.4, True),  # likelier by more than a fifth: no more to be had
-        (1.5, -2.0, -3.0, False),  # likelier, and it should not be: the whole loss
-        (0.5, -2.0, -1.6, True),
-        (0.5, 2.0, 1.0, False),
-    ],
-)
-def test_a_ratio_counts_up_to_the_clip_range(ratio: float, advantage: float, gain: float, clipped: bool) -> None:
-    before = torch.tensor([[-1.0]])
-    now = (before + torch.tensor(ratio).log()).requires_grad_()
-    gains = compute_gains(now, before, torch.tensor([[advantage]]), clip_range=0.2)
-    assert_close(gains, torch.tensor([[gain]]))
-    assert is_clipped(now, before, torch.tensor([[advantage]]), clip_range=0.2).item() == clipped
-    assert (torch.autograd.grad(gains.sum(), now)[0].item() == 0) == clipped
-
-
-def test_divergence_and_ratios_to_the_engine_are_those_of_the_distributions() -> None:
-    now, before = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.4, 0.4, 0.2])
-    assert_close(compute_kl(now.log(), now.log()), torch.zeros(3))
-    estimate = (now * compute_kl(now.log(), before.log())).sum()  # expected over what the policy of now draws
-    assert_close(estimate, (now * (now / before).log()).sum())
-    start = torch.tensor([0.6, 0.3, 0.9, 0.2]).log()
-    engine = torch.tensor([0.5, 0.6, 0.1, torch.nan]).log()
-    assert_close(compute_engine_ratio(start, engine, max_ratio=3.0), torch.tensor([1.2, 0.5, 3.0, 1.0]))
-
-
-def build_trainer(model: Any, arguments: SFTConfig, *, temperature: float = 1.0, engine: list[list[float]] | None = None) -> Any:
+def build_trainer(
+    model: Any,
+    arguments: SFTConfig,
+    *,
+    temperature: float = 1.0,
+    engine: list[list[float]] | None = None,
+    loss: str = "grpo",
+    aggregation: Any = "token",
+) -> Any:
     """A trainer of STEPS; `engine` has the log-probabilities of the drawn tokens of each."""
     steps = [
         {"name": str(number), **step, "engine_log_probabilities": engine[number] if engine else []}
@@ -75,9 +49,10 @@ def build_trainer(model: Any, arguments: SFTConfig, *, temperature: float = 1.0,
         data_collator=StepCollator(pad_token_id=0),
         train_dataset=Dataset.from_list(steps),
         processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
-        clip_range=0.2,
+        loss=loss,
+        loss_options=LossOptions(clip_range=0.2, clip_high=0.2, max_engine_ratio=3.0, beta=0.5),
         kl_weight=0.1,
-        max_engine_ratio=3.0,
+        aggregation=aggregation,
         temperature=temperature,
         knows_engine=engine is not None,
     )
@@ -181,9 +156,29 @@ def test_heads_that_are_fused_give_the_same_log_probabilities(
 ) -> None:
     trainer = build_trainer(get_peft_model(copy.deepcopy(model), LORA), build_descent(4, 1), temperature=temperature)
     batch = trainer.data_collator(trainer.train_dataset.to_list())
-    plain = {wanted: trainer._compute(trainer.model, batch, wanted) for wanted in (temperature, 1.0)}
-    trainer._fused, trainer._heads = True, trainer._build_heads()
+    plain = {wanted: trainer._scores.compute(trainer.model, batch, wanted) for wanted in (temperature, 1.0)}
+    fused = DrawnScores(trainer.model, temperature, fused=True)
     for wanted in (1.0, temperature, 1.0):
-        assert_close(trainer._compute(trainer.model, batch, wanted), plain[wanted])
+        assert_close(fused.compute(trainer.model, batch, wanted), plain[wanted])
     expected = torch.cat([score_drawn(trainer.model, step, temperature) for step in STEPS])
     assert_close(plain[temperature], expected)
+
+
+@pytest.mark.parametrize(("loss", "aggregation"), [("grpo", "reply"), ("rloo", "token"), ("oapl", "token")])
+def test_replies_count_alike_however_a_step_is_cut_into_batches(
+    model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], loss: str, aggregation: str
+) -> None:
+    """The first gradient: of the mean of a reply's tokens, of all of them, or of 2 * beta * (0 - advantage) times those."""
+    expected: Any = get_peft_model(copy.deepcopy(model), LORA)
+    total = torch.zeros(())
+    for step in STEPS:
+        scores = score_drawn(expected, step)
+        total = total - step["advantage"] * (scores.mean() if aggregation == "reply" else scores.sum()) / 4
+    total.backward()
+    for batch_size, accumulation in ((4, 1), (1, 4), (2, 2)):
+        trained: Any = get_peft_model(copy.deepcopy(model), LORA)
+        trained.load_state_dict(expected.state_dict())
+        build_trainer(trained, build_descent(batch_size, accumulation, max_steps=1), loss=loss, aggregation=aggregation).train()
+        for (name, before), after in zip(expected.named_parameters(), trained.parameters(), strict=True):
+            gradient = torch.zeros_like(before) if before.grad is None else before.grad
+            assert_close(after.data, before.data - gradient, msg=name, rtol=1e-4, atol=1e-6)

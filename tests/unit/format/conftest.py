@@ -18,7 +18,8 @@ def process(tmp_path: Path) -> Callable[..., ScoredPart]:
     def process_records(*records: Trajectory, **options) -> ScoredPart:
         path = tmp_path / "trajectories.parquet"
         write_trajectories(path, records)
-        process_part(read_records([path]), 0, ProcessConfig(**options), tmp_path)
+        config = ProcessConfig(**options)
+        process_part(read_records([path], config.read_depth), 0, config, tmp_path)
         return read_part(tmp_path, f"{part_name(0)}.parquet")
 
     return process_records

@@ -160,8 +160,8 @@ def test_dropped_replies_are_steps_too_with_the_temperature_of_their_preset(proc
     assert dict(rows) == {"default": 0.7, "full": 1.0, "diverse": 0.9, "elsewhere": 1.0}
 
 
-def list_advantages(part) -> dict[tuple[str, int], float]:
-    rows = build_steps(part, FormatConfig()).select("trajectory_id", "step", "advantage").rows()
+def list_advantages(part, **options) -> dict[tuple[str, int], float]:
+    rows = build_steps(part, FormatConfig(**options)).select("trajectory_id", "step", "advantage").rows()
     return {(name, step): advantage for name, step, advantage in rows}
 
 
@@ -199,6 +199,36 @@ def test_in_find_page_calls_and_answers_have_what_they_brought(process) -> None:
     )
     right, wrong = (build_trajectory(build_answer(said), sample_index=index) for index, said in enumerate(("340 rpm", "fuel")))
     assert list_advantages(process(right, wrong, answer_weight=0.5)) == pytest.approx({("q1-0", 1): 0.25, ("q1-1", 1): -0.25})
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    # Returns of 1, .6309 and .5; the optimal baselines are .5 * ln(mean(exp(return / .5))) and nearly the mean.
+    [
+        ({"baseline": "others"}, (1 - 0.56545, 0.6309 - 0.75, 0.5 - 0.81545)),
+        ({"baseline": "optimal", "baseline_beta": 0.5}, (1 - 0.75717, 0.6309 - 0.75717, 0.5 - 0.75717)),
+        ({"baseline": "optimal", "baseline_beta": 1e4}, (1 - 0.7103, 0.6309 - 0.7103, 0.5 - 0.7103)),
+        ({"baseline": "optimal", "baseline_beta": 1e-3}, (0.0011, 0.6309 - 0.9989, 0.5 - 0.9989)),
+    ],
+)
+def test_a_return_is_compared_with_the_others_alone_or_with_what_the_best_policy_nearby_would_earn(
+    process, options: dict[str, Any], expected: tuple[float, ...]
+) -> None:
+    part = process(*(build_trajectory(build_search(f"query {rank}", rank), sample_index=rank) for rank in (1, 2, 3)))
+    assert list_advantages(part, **options) == pytest.approx(
+        {(f"q1-{rank}", 1): advantage for rank, advantage in enumerate(expected, start=1)}, abs=2e-4
+    )
+    alone = process(build_trajectory(build_search("query", 1)))
+    assert set(list_advantages(alone, **options).values()) == {0.0}
+
+
+def test_with_the_reward_candidates_only_what_adds_to_them_has_an_advantage(process) -> None:
+    searches = [build_search("a", 1), build_search("b", 9), build_search("c", None)]
+    rollouts = [build_trajectory(search, sample_index=sample, **asked_at(None)) for sample, search in enumerate(searches)]
+    near = process(*rollouts, reward="candidates", candidate_depth=10)
+    assert list_advantages(near) == pytest.approx({("q1-0", 1): 1 / 3, ("q1-1", 1): 1 / 3, ("q1-2", 1): -2 / 3})
+    few = process(*rollouts, reward="candidates", candidate_depth=5)
+    assert list_advantages(few) == pytest.approx({("q1-0", 1): 2 / 3, ("q1-1", 1): -1 / 3, ("q1-2", 1): -1 / 3})
 
 
 def test_what_is_worth_the_same_or_answers_another_opening_has_no_advantage(process) -> None:

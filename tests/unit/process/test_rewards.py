@@ -8,22 +8,33 @@ from typing import Any
 
 import polars as pl
 import pytest
-from factories import ask_for_answer, asked_at, build_answer, build_search, build_trajectory, build_turn, write_trajectories
+from factories import (
+    EVIDENCE,
+    ask_for_answer,
+    asked_at,
+    build_answer,
+    build_search,
+    build_trajectory,
+    build_turn,
+    change,
+    write_trajectories,
+)
 
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.rewards import compute_answer_rewards, repeated_share
+from drag_ray.process.rewards import compute_added_recall, compute_answer_rewards, repeated_share
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import cumulative_effort, explode_turns, find_fatal_step, summarise_trajectories
 from drag_ray.recipes.opensearch_vl.reward import Step, compute_answer_reward, compute_format_factor
 from drag_ray.recipes.v_retrver.reward import compute_format_term, compute_rank_term, compute_rerank_reward
-from drag_ray.types import Trajectory
+from drag_ray.types import Evidence, Trajectory
 
 
 def score(folder: Path, trajectory: Trajectory, **options: Any) -> tuple[pl.DataFrame, dict[str, Any]]:
     """The turns of a trajectory, and its own row."""
     write_trajectories(folder / "part.parquet", [trajectory])
-    frame = select_trajectories(read_records([folder / "part.parquet"])).frame
-    turns = explode_turns(frame, ProcessConfig(**options))
+    config = ProcessConfig(**options)
+    frame = select_trajectories(read_records([folder / "part.parquet"], config.read_depth)).frame
+    turns = explode_turns(frame, config)
     return turns, summarise_trajectories(frame, turns).row(0, named=True)
 
 
@@ -242,3 +253,30 @@ def test_cumulative_effort_of_unsigned_counts_does_not_wrap_around() -> None:
     schema = {"first": pl.UInt32, "rank": pl.Int32, "num": pl.UInt32, "top_k": pl.Int32}
     row = pl.DataFrame({"first": [0], "rank": [1], "num": [2], "top_k": [3]}, schema=schema)
     assert row.select(cumulative_effort(pl.col("first"), pl.col("rank"), pl.col("num"), pl.col("top_k"))).item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "searches", "depth", "added"),
+    [
+        ("xa", ["by", "cz"], 2, [1 / 3, 1 / 3]),  # what the question has found is there already
+        ("x", ["ab", "ba", "c"], 2, [2 / 3, 0.0, 1 / 3]),  # nothing is found twice
+        ("xyza", ["bxya", "xyzc"], 3, [1 / 3, 0.0]),  # a and c are too far down
+        ("abc", ["abc"], 5, [0.0]),
+        ("x", [], 5, []),
+    ],
+)
+def test_a_search_adds_to_the_candidates_what_nobody_has_found(
+    asked: str, searches: list[str], depth: int, added: list[float]
+) -> None:
+    assert compute_added_recall("abc", asked, searches, depth) == pytest.approx(added)
+    assert compute_added_recall("", asked, searches, depth) == [0.0] * len(searches)
+
+
+def test_with_the_reward_candidates_a_search_earns_the_recall_that_it_adds_less_its_cost(tmp_path: Path) -> None:
+    evidence = (EVIDENCE, Evidence("other.pdf", 1))
+    searches = [build_search("a", 4), build_search("b", 1), build_search("c", 2)]
+    trajectory = change(build_trajectory(*searches, **asked_at(None)), evidence=evidence)
+    turns, whole = score(tmp_path, trajectory, reward="candidates", candidate_depth=3)
+    assert turns["reward"].to_list() == near(0.0, 0.5 - 0.05, -0.05)  # at rank 4 it is no candidate, at 2 it is one already
+    assert whole["reward"] == pytest.approx(0.4)
+    assert "added_recall" not in {*turns.columns, *whole}

@@ -1,0 +1,256 @@
+"""A policy that learns step by step from batches of drawn replies, and is kept in memory between them.
+
+What a step does follows from its checkpoint, its rows and the seed alone, so that one that was interrupted is taken again as it
+was. Gradients of an adapter are small: with several processes, of which each works on its share of the rows, they are added up
+once an update. It knows nothing of Ray.
+"""
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from peft import get_peft_model, set_peft_model_state_dict
+from peft.utils.save_and_load import load_peft_weights
+from transformers import set_seed
+
+from drag_ray.engine.conversation import Row
+from drag_ray.engine.models.adapter_weights import find_not_finite
+from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
+from drag_ray.engine.models.pretrained import load_tokenizer
+from drag_ray.errors import NotFiniteError
+from drag_ray.finetune.checkpoints import saving
+from drag_ray.finetune.config import TrainJob
+from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.losses import LOSSES, DrawnTokens, compute_kl, is_clipped
+from drag_ray.finetune.methods.grpo import StepCollator
+from drag_ray.finetune.start import keep_start, use_start
+from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.trainer import load_to_train, prepare_process
+from drag_ray.finetune.trainers.adapter_trainer import compute_rate
+from drag_ray.finetune.trainers.policy_gradient import DrawnScores, compare_engine, gather_drawn
+
+_OPTIMIZER_NAME = "optimizer.pt"
+_MAX_GRAD_NORM = 1.0
+_SUMS = ("kl", "clipped", "entropy", "engine_gap", "tokens")
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Names of the rows of a batch, its inputs, and of its tokens what `compute_old` gives, where that was computed."""
+
+    names: list[str]
+    inputs: dict[str, torch.Tensor]
+    old: torch.Tensor | None = None
+    engine_gap: torch.Tensor | None = None
+
+
+class PolicyLearner:
+    """A model with an adapter and its optimizer, in one of the processes of a training.
+
+    Args:
+        job: the training, with the method grpo; its rows come later.
+        temperature: at which replies are drawn.
+        num_steps: all steps, by which the learning rate changes as in other trainings.
+        num_updates: steps of the optimizer with the rows of a step, each with its share of them.
+        checkpoint_dir: what it goes on from, as of `save`; None begins.
+        yields_gpu: the GPU is others' between steps: what is kept waits in main memory.
+    """
+
+    def __init__(
+        self,
+        job: TrainJob,
+        temperature: float,
+        num_steps: int,
+        num_updates: int,
+        checkpoint_dir: Path | None,
+        *,
+        yields_gpu: bool,
+    ) -> None:
+        prepare_process(job)
+        set_seed(job.config.seed)
+        self._config, self._method = job.config, job.config.grpo
+        self._loss = LOSSES[self._method.loss]
+        self._num_steps, self._num_updates = num_steps, num_updates
+        self._device = torch.device("cuda" if job.use_gpu else "cpu")
+        self._yields_gpu = yields_gpu and job.use_gpu
+        distributed = torch.distributed.is_initialized()
+        self.rank = torch.distributed.get_rank() if distributed else 0
+        self._num_workers = torch.distributed.get_world_size() if distributed else 1
+        images = open_training_images(job.model, job.image_dirs)
+        self._tokenizer: Any = load_tokenizer(job.model)
+        self._rows = RowTokenizer(self._tokenizer, job.config.max_length, images, job.compares_prompts)
+        self._collate = StepCollator(self._tokenizer.pad_token_id, images)
+        self._model = _build_model(job)
+        self._scores = DrawnScores(self._model, temperature, fused=job.use_gpu)
+        self._trained = [weight for weight in self._model.parameters() if weight.requires_grad]
+        self._optimizer = torch.optim.AdamW(self._trained, lr=job.config.learning_rate, weight_decay=0.0)
+        if checkpoint_dir:
+            weights = load_peft_weights(str(checkpoint_dir), device="cpu")
+            set_peft_model_state_dict(self._model, weights)
+            self._optimizer.load_state_dict(torch.load(checkpoint_dir / _OPTIMIZER_NAME, map_location="cpu", weights_only=True))
+        self._move("cpu" if self._yields_gpu else self._device.type)
+
+    def learn(self, rows: Iterable[Row], step: int) -> dict[str, Any]:
+        """Learn from the rows of a step, which is counted from 1.
+
+        Returns:
+            loss, grad_norm, learning_rate, tokens (that were drawn), rows, rows_too_long; kl (from the start), engine_kl (of the
+            engine from the model before the step) and entropy (of that model, as the mean surprise of what was drawn), in nats
+            a token; clipped, and furthest, the row that is furthest from the start.
+
+        Raises:
+            DataError: a row cannot be learned, or is not what the engine had.
+            NotFiniteError: loss or gradient is not finite; nothing is learned from the step.
+        """
+        tokenized = self._method.tokenize(rows, self._rows)
+        num_warmup = math.ceil(self._config.warmup_ratio * self._num_steps)
+        rate = self._config.learning_rate * compute_rate(step - 1, num_warmup=num_warmup, num_steps=self._num_steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        random.Random(f"{self._config.seed} {step}").shuffle(tokenized.rows)
+        figures: dict[str, Any] = {"rows": len(tokenized.rows), "rows_too_long": tokenized.num_too_long, "learning_rate": rate}
+        if not tokenized.rows:
+            return figures
+        self._move(self._device.type)
+        sums, kl_of_rows, losses, norms = defaultdict[str, float](float), dict[str, float](), list[float](), list[float]()
+        known = any(row["engine_log_probabilities"] for row in tokenized.rows)
+        parts = [tokenized.rows[number :: self._num_updates] for number in range(self._num_updates)]
+        parts = [part for part in parts if part]
+        prepared = [[self._prepare(batch, known) for batch in self._cut(part)] for part in parts]
+        for part, batches in zip(parts, prepared, strict=True):
+            loss, norm = self._update(part, batches, sums, kl_of_rows)
+            losses.append(loss)
+            norms.append(norm)
+        if self._yields_gpu:
+            self._move("cpu")
+        totals = self._add_up(torch.tensor([sums[name] for name in _SUMS], dtype=torch.float64))
+        *means, num_tokens = totals.tolist()
+        kl, clipped, entropy, gap = (value / num_tokens for value in means)
+        return figures | {
+            **{"loss": sum(losses) / len(losses), "grad_norm": max(norms), "tokens": int(num_tokens)},
+            **{"kl": kl, "clipped": clipped, "entropy": entropy, "engine_kl": -gap},
+            "furthest": max(kl_of_rows, key=kl_of_rows.__getitem__, default=""),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write adapter, tokenizer and the state of the optimizer.
+
+        Raises:
+            ArtifactError: the disk refuses.
+            NotFiniteError: a weight is not finite.
+        """
+        with saving(folder):
+            self._model.save_pretrained(str(folder), selected_adapters=["default"])
+            self._tokenizer.save_pretrained(str(folder))
+            torch.save(self._optimizer.state_dict(), folder / _OPTIMIZER_NAME)
+        if name := find_not_finite(folder / ADAPTER_WEIGHTS_NAME):
+            rate = self._config.learning_rate
+            raise NotFiniteError(
+                f"{folder}: {name} is not finite, so nothing is kept of it. Lower finetune.learning_rate ({rate:g})."
+            )
+
+    def _cut(self, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+        """This process's share of the rows in batches, those of like lengths together."""
+        own = sorted(rows[self.rank :: self._num_workers], key=lambda row: len(row["input_ids"]))
+        size = self._config.batch_size
+        return (own[start : start + size] for start in range(0, len(own), size))
+
+    def _prepare(self, rows: list[dict[str, Any]], knows_engine: bool) -> "_Prepared":
+        """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at
+        temperature 1 these are the numbers that the update itself begins with, and need no pass of their own.
+        """
+        batch = self._collate(rows)
+        names = [row["name"] for row in rows]
+        if self._num_updates == 1 and self._scores.temperature == 1:
+            return _Prepared(names, batch)
+        self._model.eval()
+        with self._autocast():
+            on_device = {name: value.to(self._device) for name, value in batch.items()}
+            return _Prepared(names, batch, *self._scores.compute_old(self._model, on_device, knows_engine=knows_engine))
+
+    def _update(
+        self,
+        rows: list[dict[str, Any]],
+        batches: list["_Prepared"],
+        sums: defaultdict[str, float],
+        kl_of_rows: dict[str, float],
+    ) -> tuple[float, float]:
+        """Take a step of the optimizer; returns the loss and the norm of its gradient."""
+        method, options = self._method, self._method.loss_options
+        num_tokens = sum(label != -100 for row in rows for label in row["labels"])
+        number = len(rows) if self._loss.counts_replies(method.aggregation) else num_tokens
+        self._optimizer.zero_grad()
+        total = torch.zeros((), device=self._device)
+        for prepared in batches:
+            batch = {name: value.to(self._device) for name, value in prepared.inputs.items()}
+            with torch.no_grad(), use_start(self._model), self._autocast():
+                start = self._scores.compute(self._model, batch, self._scores.temperature)
+            self._model.train()
+            with self._autocast():
+                now = self._scores.compute(self._model, batch, self._scores.temperature)
+            old = now.detach() if prepared.old is None else prepared.old
+            gap = compare_engine(batch, old) if prepared.engine_gap is None else prepared.engine_gap
+            drawn = gather_drawn(batch, now, old, start, gap)
+            loss = self._loss.total(drawn, options, method.kl_weight, method.aggregation) / number
+            loss.backward()
+            total += loss.detach()
+            self._count(prepared.names, drawn, sums, kl_of_rows)
+        for weight in self._trained:
+            weight.grad = self._add_up(torch.zeros_like(weight) if weight.grad is None else weight.grad)
+        norm = torch.nn.utils.clip_grad_norm_(self._trained, _MAX_GRAD_NORM).item()
+        loss = self._add_up(total).item()
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            names = ", ".join(row["name"] for row in rows[:64])
+            raise NotFiniteError(
+                f"loss {loss:.4g}, gradient norm {norm:.4g}, and nothing is learned from them. Rows of the step: {names}. "
+                f"Lower finetune.learning_rate ({self._config.learning_rate:g} now)."
+            )
+        self._optimizer.step()
+        return loss, norm
+
+    def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], kl_of_rows: dict[str, float]) -> None:
+        now, options = drawn.now.detach(), self._method.loss_options
+        kl = compute_kl(now, drawn.start)
+        clipped = is_clipped(now, drawn.old, drawn.advantage, options.clip_range, options.clip_high)
+        for name, values in zip(_SUMS, (kl, clipped, -drawn.old, drawn.engine_gap, torch.ones_like(kl)), strict=True):
+            sums[name] += values.sum().item()
+        kl_of_rows |= zip(names, drawn.mean_rows(kl).tolist(), strict=True)
+
+    def _add_up(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over all processes."""
+        if self._num_workers > 1:
+            values = values.to(self._device)
+            torch.distributed.all_reduce(values)
+        return values
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        uses = self._device.type == "cuda" and self._config.dtype != "float32"
+        return torch.autocast("cuda", torch.bfloat16) if uses else nullcontext()
+
+    def _move(self, device: str) -> None:
+        """Bring model and optimizer to a device, and give back what they took of a GPU."""
+        self._model.to(device)
+        for state in self._optimizer.state.values():
+            state.update({name: value.to(device) for name, value in state.items() if torch.is_tensor(value) and value.dim()})
+        if device == "cpu" and self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _build_model(job: TrainJob) -> Any:
+    """The model with its adapter, and with what this started from where it was trained before."""
+    model, adapter = load_to_train(job)
+    if adapter:
+        model = get_peft_model(model, adapter)
+    else:
+        keep_start(model)
+    if job.config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    return model

@@ -1,0 +1,85 @@
+"""The batch of a step: its rollouts, scored and credited as recorded ones are, become training rows and figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from drag_ray.agent.degeneration import copies_question, find_repetitive
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.layout import SHOWN_COLUMNS, Layout
+from drag_ray.format.leaks import find_leaks, screen_rows
+from drag_ray.format.parts import encode_rows
+from drag_ray.format.row_format import load_format
+from drag_ray.format.tables import ScoredPart
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.trajectories import read_records, select_trajectories
+from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.types import ActionKind
+
+_LEAST_ADVANTAGE = 1e-6
+_ACTING = (ActionKind.SEARCH.value, ActionKind.TOOL.value)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts as they are learned from.
+
+    Attributes:
+        lines: training rows of the format `rl_steps`, a line of JSON each.
+        learned: the questions whose rollouts differ in what they earned.
+        figures: what the rollouts came to, as of `describe`.
+    """
+
+    lines: bytes
+    learned: frozenset[str]
+    figures: dict[str, Any]
+
+
+def score(paths: Sequence[Path], config: ProcessConfig) -> ScoredPart:
+    """The rollouts of some files, scored as the process stage does.
+
+    Raises:
+        ArtifactError: a file cannot be read.
+        DataError: `config.top_k` is beyond the recorded depth.
+    """
+    frame = select_trajectories(read_records(paths, config.read_depth), config.top_k).frame
+    turns = explode_turns(frame, config)
+    return ScoredPart(turns, summarise_trajectories(frame, turns))
+
+
+def build_batch(part: ScoredPart, config: FormatConfig) -> Batch:
+    """The training rows of rollouts. Those that leak are left out."""
+    row_format = load_format("rl_steps")
+    rows = screen_rows(row_format.build_rows(part, config), find_leaks(part.trajectories))
+    learned = rows.filter(pl.col("advantage").abs() > _LEAST_ADVANTAGE)["question_id"].unique()
+    layout = Layout.of(part.trajectories)
+    table = layout.apply(rows, row_format.schema, part.trajectories.select("trajectory_id", *SHOWN_COLUMNS))
+    return Batch(encode_rows(table).lines.to_pybytes(), frozenset(learned), describe(part))
+
+
+def describe(part: ScoredPart) -> dict[str, Any]:
+    """Figures of rollouts.
+
+    Returns:
+        rollouts; reward (the mean of theirs) and spread (the mean variance of it in a question); reply_tokens (a reply's mean);
+        without_search (the share that neither searches nor calls a tool) and idle (one of these); repetitive (the share of
+        replies that go round in circles) and copied (of searches that hold the whole question).
+    """
+    turns, rollouts = part.turns, part.trajectories
+    acting = turns.filter(pl.col("action").is_in(_ACTING))
+    idle = rollouts.join(acting.select("trajectory_id").unique(), on="trajectory_id", how="anti", maintain_order="left")
+    searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
+    spread = rollouts.group_by("question_id").agg(pl.col("reward").var(ddof=0))["reward"].mean()
+    figures = {
+        "reward": rollouts["reward"].mean(),
+        "spread": spread,
+        "reply_tokens": turns["completion_token_ids"].list.len().mean(),
+        "without_search": idle.height / max(1, rollouts.height),
+        "repetitive": find_repetitive(turns["reply"]).mean(),
+        "copied": searches.select(copies_question(pl.col("query"), pl.col("question")).mean()).item(),
+    }
+    numbers = {name: round(value or 0.0, 6) for name, value in figures.items() if isinstance(value, float | int | None)}
+    return {"rollouts": rollouts.height, **numbers, "idle": next(iter(idle["trajectory_id"]), "")}

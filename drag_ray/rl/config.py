@@ -1,0 +1,114 @@
+"""Options of the rl stage."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.config import BaseConfig, Sections
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.sampling import PresetName
+from drag_ray.errors import ConfigError
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.losses import LOSSES
+from drag_ray.format.config import FormatConfig
+from drag_ray.process.config import ProcessConfig
+from drag_ray.rollout.config import RolloutConfig
+
+READ_OF_FORMAT = ("validation_fraction", "split_by", "seed", "baseline_beta")
+"""What the stage reads of its format: the baseline is that of the loss."""
+UNREAD_OF_FINETUNE = ("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed")
+LIMITS = ("max_kl", "min_entropy", "max_without_search")
+"""Options that only say when the stage stops: started again with others it goes on."""
+
+
+class RlConfig(BaseConfig):
+    """Options of reinforcement learning while collecting. What a step learns, and how, say `finetune` and `finetune.grpo`."""
+
+    steps: int = Field(default=100, ge=1)
+    """steps: each rolls out questions with the policy as it is, and trains on what comes of them"""
+    questions_per_step: int = Field(default=16, ge=1)
+    """questions of a step whose samples differ in what they earn"""
+    samples_per_question: int = Field(default=8, ge=2)
+    """rollouts of each, which are compared with each other"""
+    refills: int = Field(default=2, ge=0)
+    """times in a step that questions whose samples all earned the same are made up for by as many of the next ones"""
+    preset: PresetName = "full"
+    """sampling preset; the model's own distribution is what is trained, so others bend what is learned"""
+    updates: int = Field(default=1, ge=1)
+    """steps of the optimizer in a step, each with its share of the replies"""
+    max_lag: int = Field(default=0, ge=0)
+    """steps that may be trained while others are rolled out: replies then come from a policy that is up to so many steps older,
+    for which the loss makes up; 0 takes turns, and so does a single GPU"""
+    validation_steps: int = Field(default=10, ge=0)
+    """steps between validations, greedy, on the questions held out (format.validation_fraction, format.split_by); the best policy
+    is published. 0 never validates, and publishes the last"""
+    validation_limit: int = Field(default=100, ge=1)
+    """questions of a validation, drawn at random"""
+    max_kl: float = Field(default=1.0, gt=0)
+    """the stage stops when the policy has come further than this from where it started, in nats a token"""
+    min_entropy: float = Field(default=0.01, ge=0)
+    """the stage stops when replies surprise the policy less than this, in nats a token: it has stopped trying"""
+    max_without_search: float = Field(default=0.95, ge=0, le=1)
+    """the stage stops when more than this share of a step's rollouts neither searches nor calls a tool"""
+
+
+@dataclass(frozen=True)
+class RlSections(Sections):
+    """The sections of the rl stage."""
+
+    seed: int
+    agent: AgentConfig
+    engine: EngineConfig
+    rollout: RolloutConfig
+    process: ProcessConfig
+    format: FormatConfig
+    finetune: FinetuneConfig
+    rl: RlConfig
+
+    @property
+    def training(self) -> FinetuneConfig:
+        """The options of its training, whose method is `grpo`."""
+        return self.finetune.model_copy(update={"method": "grpo"})
+
+    @property
+    def rows(self) -> FormatConfig:
+        """The options of its training rows, whose baseline is that of the loss."""
+        return self.format.model_copy(update={"baseline": LOSSES[self.finetune.grpo.loss].baseline})
+
+    def dump(self) -> dict[str, Any]:
+        """As `Sections.dump`, with the method that is trained with."""
+        return super().dump() | {"finetune": self.training.model_dump(mode="json")}
+
+    def find_start(self) -> Path | None:
+        """The folder of the adapter whose weights are trained on; None for a new adapter."""
+        return Path(self.engine.adapter) if self.engine.adapter and self.finetune.start == "policy" else None
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter that it starts from."""
+        return self.engine.list_sources() if self.find_start() else {}
+
+    def list_code(self) -> list[Path]:
+        """The modules of the agent's tools."""
+        return self.agent.list_tool_sources()
+
+    def list_unread(self) -> tuple[str, ...]:
+        """The vectors, where the agent searches by words alone."""
+        return ("embed",) if self.agent.retrieval == "bm25" else ()
+
+    def check(self) -> None:
+        """ConfigError where there is nothing to learn from, or nobody to say what it is worth."""
+        if self.engine.backend == "openai":
+            raise ConfigError(
+                f"engine.backend openai: rl trains weights and learns from drawn tokens, and {self.engine.model!r} keeps both "
+                "behind its endpoint. Set the backend to vllm."
+            )
+        if self.process.judge.enabled:
+            raise ConfigError("process.judge.enabled: rl scores rollouts by evidence and answers alone. Leave the judge out.")
+        if not self.engine.logprobs and (self.rl.max_lag or self.finetune.grpo.loss == "oapl"):
+            raise ConfigError(
+                "engine.logprobs off: with rl.max_lag, and with the loss oapl, training has to know how likely a reply was to "
+                "the policy that drew it. Turn it on."
+            )

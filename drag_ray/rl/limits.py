@@ -1,0 +1,48 @@
+"""The limits of a run of reinforcement learning: signs that a policy collapses, at which it stops rather than go on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drag_ray.rl.config import RlConfig
+
+
+def find_breach(step: int, figures: Mapping[str, Any], config: RlConfig) -> str:
+    """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without.
+
+    Args:
+        step: 1-based.
+        figures: of its rollouts and of its training; what was not computed breaks no limit.
+        config: has the limits.
+    """
+    kl, entropy, without = (figures.get(name) for name in ("kl", "entropy", "without_search"))
+    if kl is not None and kl > config.max_kl:
+        return _say(
+            step,
+            f"the policy is {kl:.3g} nats a token away from its start, beyond rl.max_kl {config.max_kl:g}",
+            figures.get("furthest"),
+            "finetune.learning_rate is too high, or finetune.grpo.kl_weight too low",
+        )
+    if entropy is not None and entropy < config.min_entropy:
+        return _say(
+            step,
+            f"replies surprise the policy by {entropy:.3g} nats a token, below rl.min_entropy {config.min_entropy:g}",
+            figures.get("furthest"),
+            "it repeats one reply that earned something: raise finetune.grpo.clip_high or kl_weight, or lower the learning rate",
+        )
+    if without is not None and without > config.max_without_search:
+        return _say(
+            step,
+            f"{without:.0%} of the rollouts neither search nor call a tool, beyond rl.max_without_search "
+            f"{config.max_without_search:g}",
+            figures.get("idle"),
+            "searches cost more than they bring (process.search_cost, process.invalid_cost), or replies have lost their form",
+        )
+    return ""
+
+
+def _say(step: int, what: str, rollout: Any, cause: str) -> str:
+    seen = f" Look at the rollout {rollout}, for one." if rollout else ""
+    return (
+        f"rl step {step}: {what}.{seen} Likely {cause}. Started again with another limit the stage goes on after this step; with "
+        "other options of training it begins anew."
+    )

@@ -1,0 +1,242 @@
+"""The rl stage: engines roll questions out and a trainer learns from them, step after step, in turns or at the same time.
+
+Engines and trainer start once. Each policy of the trainer is an adapter of its own to the engines, which take it without a
+restart.
+"""
+
+import contextlib
+import shutil
+import time
+import uuid
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from drag_ray.agent.record import AgentRecord
+from drag_ray.agent.task import Policy
+from drag_ray.cluster.nodes import OTHER_SHARE, count_gpus, find_engine_pool, find_seeing, free_gpus, takes_gpus
+from drag_ray.corpus.near_duplicates import read_near_duplicates
+from drag_ray.corpus.questions import draw_questions, draw_split, read_split
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.errors import ConfigError, DataError, DragRayError, TrainError
+from drag_ray.finetune.config import TrainJob
+from drag_ray.finetune.publication import Description
+from drag_ray.finetune.training_process import build_trainer, fit, publish
+from drag_ray.finetune.workers import size_workers
+from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
+from drag_ray.rl.config import RlSections
+from drag_ray.rl.course import Course
+from drag_ray.rl.learning import POLICIES_DIR_NAME, LearningJob, list_policies, locate_policy, run_learning
+from drag_ray.rollout import journal
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.engine_pool import keep_engines
+from drag_ray.rollout.folder import IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.options import WorkerOptions, build_options
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
+from drag_ray.search.index import read_fingerprint
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.file_access import create_mark, list_folder
+from drag_ray.types import Question
+
+_TRAIN_DIR_NAME = "train"
+_IMAGES = Path("..", "..", IMAGES_DIR_NAME)
+"""The one store of the images that rollouts make, from the folder of a step or of a validation."""
+_POLL_S = 0.1
+_END_S = 60
+"""in which a trainer ends that is told to, after the step that it is at"""
+
+
+def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
+    """Roll out and learn `rl.steps` times, and publish the policy that is best in validation, or the last.
+
+    Going on after a kill takes each step up where it was: what was drawn stays drawn, what was rolled out is not rolled out
+    again, and nothing is learned twice.
+
+    Returns:
+        Counts: steps, questions, rollouts, rewards at the first and the last step and in validation, and the published step.
+
+    Raises:
+        ConfigError: the options cannot be worked with on this cluster.
+        DataError: there are no training questions, or rows cannot be learned.
+        TrainError: a limit was passed, or training cannot go on.
+        TooManyFailuresError: more rollouts of a step failed than `max_failure_rate` allows.
+    """
+    stage_dir, index_dir = folder.path.resolve(), inputs["index"]
+    sides = split_questions(sections, inputs)
+    options = build_options(sections.agent, sections.engine, sections.rollout, index_dir, stage_dir, inputs.find("embed"))
+    engine = options.engine.model_copy(update={"max_lora_rank": find_rank(sections.finetune.lora_r)})
+    options = replace(options, engine=engine, stored=inputs.list_stored())
+    devices = plan_devices(sections)
+    roll_out = partial(_roll_out, options, devices.rollout)
+    if options.image_dirs:
+        (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
+    with _keeping_engines(), _learning(sections, options, devices) as learning:
+        course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.shares_gpu else None)
+        course.run()
+    counts = course.summarise()
+    lineage = inputs.read_lineage()
+    fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
+    record = AgentRecord(agent=sections.agent, index_fingerprint=read_fingerprint(index_dir / "search_index"))
+    described = Description(sections.training, counts, fingerprints, record)
+    start_dir = sections.find_start()
+    published = locate_policy(stage_dir, counts["published_step"])
+    publish(published, sections.engine.model, described, start_dir.resolve() if start_dir else None, stage_dir)
+    return counts
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of both sides: engines as `rollout` has them, trainers on GPUs or not, and whether they take turns on them."""
+
+    rollout: RolloutConfig
+    num_trainers: int
+    trains_on_gpu: bool
+    shares_gpu: bool
+
+
+def plan_devices(sections: RlSections) -> Devices:
+    """One GPU for each trainer, of which there is one if nothing is said, and the others for engines; a single one for both.
+
+    Raises:
+        ConfigError: both sides are to work at the same time, and share a GPU.
+    """
+    trains_on_gpu, rollout = takes_gpus(sections.finetune.device), sections.rollout
+    num_trainers, num_gpus = sections.finetune.num_workers or 1, count_gpus()
+    if not (trains_on_gpu and takes_gpus(sections.engine.device)):
+        return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu=False)
+    num_engines = (num_gpus - num_trainers) // sections.engine.tensor_parallel_size * rollout.engines_per_gpu
+    shares_gpu = num_engines < 1
+    if shares_gpu and sections.rl.max_lag:
+        raise ConfigError(
+            f"rl.max_lag {sections.rl.max_lag}: engines and trainers share {num_gpus} GPU(s) and have to take turns. Leave it 0, "
+            "or take one GPU more."
+        )
+    if not shares_gpu and not rollout.num_engines:
+        rollout = rollout.model_copy(update={"num_engines": num_engines})
+    return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu)
+
+
+def find_rank(lora_r: int) -> int:
+    """The lowest of vLLM's ranks that an adapter fits into: on a CPU an engine's time grows with it."""
+    return next((rank for rank in (1, 8, 16, 32, 64, 128, 256, 320, 512) if rank >= lora_r), lora_r)
+
+
+def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Question]]:
+    """The training questions by side: those to train on, and those to validate on, as the format stage would part them.
+
+    Raises:
+        DataError: there is none to train on.
+    """
+    index_dir, written_dir = inputs["index"], inputs.find("questions")
+    questions = draw_split(index_dir, "train", 0, sections.seed, written_dir=written_dir)
+    evaluation = read_split(index_dir, "test", written_dir)
+    near_duplicates = read_near_duplicates(index_dir, questions, written_dir)
+    sides = assign_sides(questions, evaluation, sections.format, near_duplicates)
+    of_side = {side: [question for question in questions if sides[question.id] == side] for side in (TRAIN, VALIDATION)}
+    if not of_side[TRAIN]:
+        raise DataError(
+            f"{index_dir}: none of {len(questions)} training questions is left to train on; the others ask what evaluation asks, "
+            "or are kept for validation. Lower format.validation_fraction, or split by question (format.split_by)."
+        )
+    limit = sections.rl.validation_limit if sections.rl.validation_steps else 0
+    of_side[VALIDATION] = draw_questions(of_side[VALIDATION], limit, sections.seed) if limit else []
+    return of_side
+
+
+@contextlib.contextmanager
+def _keeping_engines() -> Generator[None]:
+    """Keep engines over all steps, as a pipeline does over all stages."""
+    with contextlib.nullcontext() if find_engine_pool() else keep_engines():
+        yield
+
+
+class Learning:
+    """The training, which runs beside this process."""
+
+    def __init__(self, stage_dir: Path, outcome: "Future[DragRayError | None]") -> None:
+        self._stage_dir = stage_dir
+        self._outcome = outcome
+
+    def wait_for(self, step: int) -> None:
+        """Return when the policy of a step is there, or a later one.
+
+        Raises:
+            DragRayError: training has ended before.
+        """
+        while max(list_policies(self._stage_dir), default=-1) < step:
+            if self._outcome.done():
+                raise self._outcome.result() or TrainError(
+                    f"{self._stage_dir}: training has ended before its last step. Start the stage again."
+                )
+            time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) -> Generator[Learning]:
+    """Train within the context; what is being learned at its end is learned to its end."""
+    settings, stage_dir = sections.training, options.run_dir
+    seeing = find_seeing(stage_dir, use_gpu=devices.trains_on_gpu)
+    workers = size_workers(devices.num_trainers, seeing, use_gpu=devices.trains_on_gpu)
+    start_dir = sections.find_start()
+    train = TrainJob(
+        config=settings,
+        model=sections.engine.model,
+        train_path=Path(),
+        validation_path=Path(),
+        image_dirs=(stage_dir / IMAGES_DIR_NAME, *options.image_dirs) if options.image_dirs else (),
+        use_gpu=devices.trains_on_gpu,
+        num_workers=workers.num_workers,
+        num_threads=workers.num_cpus,
+        start_dir=start_dir.resolve() if start_dir else None,
+    )
+    for scratch in list_folder(stage_dir / POLICIES_DIR_NAME, ".*"):  # of a process that was killed
+        shutil.rmtree(scratch)
+    stop_path = stage_dir / f".stop-{uuid.uuid4().hex}"
+    job = LearningJob(
+        train,
+        stage_dir,
+        stop_path,
+        PRESETS[sections.rl.preset].temperature or 1.0,
+        sections.rl.steps,
+        sections.rl.updates,
+        devices.shares_gpu,
+    )
+    # It stays while rollouts want the CPUs; memory is what every process takes.
+    resources: dict[str, float] = {"CPU": 0, "memory": 1}
+    if devices.trains_on_gpu:
+        resources = {"CPU": 1, "GPU": OTHER_SHARE if devices.shares_gpu else 1}
+    trainer = build_trainer(run_learning, {"job": job}, settings, workers, resources, stage_dir / _TRAIN_DIR_NAME, seeing)
+    with ThreadPoolExecutor(1, "training") as beside:
+        outcome = beside.submit(fit, trainer, settings.max_failures, stage_dir / POLICIES_DIR_NAME)
+        try:
+            yield Learning(stage_dir, outcome)
+        finally:
+            create_mark(stop_path)
+            with contextlib.suppress(Exception):  # it was said already, or comes too late to matter
+                outcome.result(timeout=_END_S)
+            stop_path.unlink(missing_ok=True)
+
+
+def _roll_out(
+    options: WorkerOptions,
+    settings: RolloutConfig,
+    folder: Path,
+    policy_dir: Path,
+    questions: Sequence[Question],
+    preset: str,
+    num_samples: int,
+    seed: int,
+    label: str,
+) -> list[Path]:
+    """`RollOut` by engines that are kept."""
+    if options.image_dirs and not (own := folder / IMAGES_DIR_NAME).exists():
+        own.symlink_to(_IMAGES)
+    policy = Policy(options.engine.model, str(policy_dir))
+    plan = build_plan(questions, (preset,), num_samples, seed)
+    run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, label)
+    return journal.list_files(folder, TRAJECTORIES_DIR_NAME)

@@ -1,0 +1,161 @@
+"""The course of a run, broken off at every one of its writes and gone on with: it does what an undisturbed one does."""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import asked_at, build_question, build_search, build_trajectory, write_trajectories
+
+from drag_ray.errors import TrainError
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.rl.config import RlSections
+from drag_ray.rl.course import Course
+from drag_ray.rl.learning import ROWS_NAME, list_policies, locate_policy, locate_step
+from drag_ray.rl.ledger import Entry, StepLedger
+from drag_ray.types import Question
+
+pytestmark = pytest.mark.seconds
+QUESTIONS = [build_question(id=f"q{number}", question=f"Where is thing {number} said?") for number in range(6)]
+DULL = "q1"
+"""A question whose samples all earn the same."""
+
+
+class Kill(BaseException):
+    """What ends a process at once."""
+
+
+class Machine:
+    """What a course is given: it rolls out and trains at once, and breaks off at a moment that is counted from 1.
+
+    Attributes:
+        rolled_out: how often each rollout was run, by step and id.
+        trained: the rows that each step was trained on.
+    """
+
+    def __init__(self, stage_dir: Path) -> None:
+        self._stage_dir = stage_dir
+        self._moment = self._last = 0
+        self.rolled_out = Counter[tuple[str, str]]()
+        self.trained = list[tuple[int, str]]()
+
+    def break_off_at(self, moment: int) -> None:
+        self._moment, self._last = 0, moment
+
+    def tick(self) -> None:
+        self._moment += 1
+        if self._moment == self._last:
+            raise Kill
+
+    def roll_out(
+        self,
+        folder: Path,
+        policy_dir: Path,
+        questions: Sequence[Question],
+        preset: str,
+        num_samples: int,
+        seed: int,
+        label: str,
+    ) -> list[Path]:
+        assert policy_dir.is_dir(), f"{label}: its policy is gone"
+        paths = list[Path]()
+        for question in questions:
+            path = folder / f"{question.id}.parquet"
+            if not path.exists():
+                self.tick()
+                searches = [build_search("a thing", 1 if sample or question.id == DULL else 4) for sample in range(num_samples)]
+                rollouts = [
+                    build_trajectory(search, question=question, sample_index=sample, preset=preset, **asked_at(3))
+                    for sample, search in enumerate(searches)
+                ]
+                write_trajectories(path, rollouts)
+                self.rolled_out[str(folder.relative_to(self._stage_dir)), question.id] += 1
+            paths.append(path)
+        return paths
+
+    def wait_for(self, step: int) -> None:
+        """Train all steps whose rows are there, as a trainer does that is not waited for."""
+        while (done := max(list_policies(self._stage_dir), default=-1)) < step:
+            self.tick()
+            rows = (locate_step(self._stage_dir, done + 1) / ROWS_NAME).read_text() if done >= 0 else ""
+            locate_policy(self._stage_dir, done + 1).mkdir(parents=True)
+            figures = {"rows": rows.count("\n"), "kl": 0.1 * (done + 1), "entropy": 1.0}
+            (locate_policy(self._stage_dir, done + 1) / "figures.json").write_text(json.dumps(figures))
+            self.trained += [(done + 1, rows)] if rows else []
+
+
+def take(machine: Machine, stage_dir: Path, **options: Any) -> Course:
+    """Run a course to its end, or to where its machine breaks off."""
+    given = {"steps": 3, "questions_per_step": 2, "samples_per_question": 2, "refills": 1, "validation_steps": 2}
+    sections = RunConfig.model_validate({"rl": given | options}).take(RlSections)
+    sides = {"train": QUESTIONS[:5], "validation": QUESTIONS[5:]}
+    stage_dir.mkdir(exist_ok=True)
+    course = Course(stage_dir, sections, sides, machine.roll_out, machine.wait_for, machine.tick)
+    course.run()
+    return course
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_a_course_that_is_killed_anywhere_comes_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_lag: int
+) -> None:
+    whole = Machine(tmp_path / "whole")
+    expected = take(whole, tmp_path / "whole", max_lag=max_lag).summarise()
+    machine, add, moment = whole, StepLedger.add, 0
+
+    def add_between(self: StepLedger, entry: Entry) -> None:
+        machine.tick()
+        add(self, entry)
+        machine.tick()
+
+    monkeypatch.setattr(StepLedger, "add", add_between)
+    for moment in itertools.count(1):
+        stage_dir = tmp_path / str(moment)
+        machine = Machine(stage_dir)
+        machine.break_off_at(moment)
+        try:
+            take(machine, stage_dir, max_lag=max_lag)
+        except Kill:
+            machine.break_off_at(0)
+        else:
+            break  # it has fewer moments
+        assert take(machine, stage_dir, max_lag=max_lag).summarise() == expected
+        assert machine.trained == whole.trained
+        assert machine.rolled_out == whole.rolled_out
+        assert set(machine.rolled_out.values()) == {1}
+    assert moment > 25
+
+
+def test_dull_questions_are_made_up_for_by_the_next_within_bounds(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    counts = take(machine, tmp_path, steps=2, questions_per_step=5, refills=3).summarise()
+    ledger = StepLedger(tmp_path / "steps.jsonl")
+    assert sorted(ledger.find_questions(1)) == ["q0", "q1", "q2", "q3", "q4"]  # no other is left that is not in the step
+    assert counts["learned_questions"] == 8
+    more = take(Machine(tmp_path / "more"), tmp_path / "more", steps=1, questions_per_step=3, refills=2).summarise()
+    ledger = StepLedger(tmp_path / "more" / "steps.jsonl")
+    assert len(ledger.find_questions(1)) == (4 if DULL in ledger.find_questions(1)[:3] else 3)
+    assert more["learned_questions"] == 3
+
+
+def test_a_limit_stops_after_its_step_and_the_next_start_goes_on_behind_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for step in (2, 3):
+        with pytest.raises(TrainError, match=rf"rl step {step}: .*beyond rl.max_kl 0.15"):
+            take(machine, tmp_path, max_kl=0.15, steps=4)
+    assert take(machine, tmp_path, max_kl=0.5, steps=4).summarise()["steps"] == 4
+    assert [step for step, _ in machine.trained] == [1, 2, 3, 4]
+    validated = StepLedger(tmp_path / "steps.jsonl").read_figures("validated")
+    assert sorted(validated) == [0, 2, 4]  # that of step 2 was due when it stopped
+
+
+def test_policies_that_nobody_needs_are_dropped_and_the_best_is_kept(tmp_path: Path) -> None:
+    course = take(Machine(tmp_path), tmp_path, steps=6)
+    assert course.summarise()["published_step"] == 2  # the first of equals
+    assert list_policies(tmp_path) == [2, 6]
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve if "reward" in point] == [1, 2, 3, 4, 5, 6]
+    assert [point["step"] for point in curve if "eval_reward" in point] == [0, 2, 4, 6]

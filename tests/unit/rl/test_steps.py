@@ -1,0 +1,104 @@
+"""The order of questions, the ledger, batches and limits of reinforcement learning."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import asked_at, build_answer, build_question, build_search, build_trajectory, write_trajectories
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError
+from drag_ray.format.config import FormatConfig
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.process.config import ProcessConfig
+from drag_ray.rl.batches import build_batch, score
+from drag_ray.rl.config import RlConfig, RlSections
+from drag_ray.rl.ledger import StepLedger, draw_next
+from drag_ray.rl.limits import find_breach
+
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+def test_every_question_comes_once_before_any_comes_again_in_another_order() -> None:
+    drawn = [name for start in range(10) for name in draw_next(NAMES, 7, start, 1)]
+    assert sorted(drawn[:5]) == sorted(drawn[5:]) == NAMES
+    assert drawn[:5] != drawn[5:]
+    assert draw_next(NAMES, 7, 1, 3) == drawn[1:4]
+    assert draw_next(NAMES, 8, 0, 5) != drawn[:5]
+    assert len(draw_next(NAMES, 7, 0, 9)) < 9  # none twice at once
+
+
+def test_the_ledger_knows_what_was_drawn_and_what_came_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    ledger = StepLedger(path)
+    ledger.add({"event": "drawn", "step": 1, "policy": 0, "questions": ["a", "b"]})
+    ledger.add({"event": "drawn", "step": 1, "policy": 0, "questions": ["c"]})
+    ledger.add({"event": "trained", "step": 1, "figures": {"reward": 0.5}})
+    with path.open("ab") as stream:
+        stream.write(b'{"event": "drawn", "step": 2, "pol')  # as a kill leaves it
+    for known in (ledger, StepLedger(path)):
+        assert (known.find_policy(1), known.find_policy(2)) == (0, None)
+        assert (known.find_questions(1), known.count_draws(1), known.num_drawn) == (["a", "b", "c"], 2, 3)
+        assert (known.read_figures("trained"), known.read_figures("validated")) == ({1: {"reward": 0.5}}, {})
+
+
+def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) -> None:
+    better, same = (build_question(id=name, question=f"Where is {name} said?") for name in ("better", "same"))
+    asked = asked_at(3)
+    rollouts = [
+        build_trajectory(build_search("rotor", 1), question=better, sample_index=0, **asked),
+        build_trajectory(build_answer("x"), question=better, sample_index=1, **asked),
+        build_trajectory(build_search("a", 2), question=same, sample_index=0, **asked),
+        build_trajectory(build_search("b", 2), question=same, sample_index=1, **asked),
+    ]
+    path = write_trajectories(tmp_path / "part.parquet", rollouts)
+    batch = build_batch(score([path], ProcessConfig()), FormatConfig())
+    rows = [json.loads(line) for line in batch.lines.splitlines()]
+    assert batch.learned == {"better"}
+    assert {row["trajectory_id"]: row["advantage"] for row in rows} == pytest.approx(
+        {"better-0": 0.25, "better-1": -0.25, "same-0": 0.0, "same-1": 0.0}
+    )
+    figures = batch.figures
+    assert (figures["rollouts"], figures["without_search"], figures["idle"]) == (4, 0.25, "better-1")
+    assert figures["reward"] == pytest.approx((0.5 + 2 * 0.1309) / 4, abs=1e-4)
+    assert figures["spread"] == pytest.approx(0.25**2 / 2, abs=1e-4)  # of one question 1/16, of the other none
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"kl": 0.9, "entropy": 0.2, "without_search": 0.4}, ""),
+        ({"kl": 1.5, "furthest": "3 (q7/full/1)"}, r"rl step 4: .* 1.5 nats .*max_kl 1.* rollout 3 \(q7/full/1\).*learning_rate"),
+        ({"kl": 0.1, "entropy": 0.001}, r"by 0.001 nats a token, below rl.min_entropy 0.01.*clip_high"),
+        ({"without_search": 1.0, "idle": "q1/full/0"}, r"100% of the rollouts .* Look at the rollout q1/full/0.*search_cost"),
+        ({}, ""),
+    ],
+)
+def test_a_limit_names_step_rollout_and_likely_cause(figures: dict[str, Any], said: str) -> None:
+    breach = find_breach(4, figures, RlConfig())
+    assert re.search(said, breach) if said else not breach
+
+
+def test_options_without_which_nothing_is_learned_are_refused() -> None:
+    def check(**options: Any) -> None:
+        RunConfig.model_validate(options).take(RlSections).check()
+
+    check()
+    with pytest.raises(ConfigError, match="rl trains weights"):
+        check(engine={"backend": "openai", "model": "m", "endpoint": {"address": "http://there"}}, finetune={})
+    with pytest.raises(ConfigError, match="Leave the judge out"):
+        check(process={"judge": {"enabled": True}})
+    for options in ({"rl": {"max_lag": 1}}, {"finetune": {"grpo": {"loss": "oapl"}}}):
+        check(**options)
+        with pytest.raises(ConfigError, match="Turn it on"):
+            check(engine=EngineConfig(logprobs=False), **options)
+
+
+def test_rows_have_the_baseline_of_the_loss_and_records_the_options_of_the_method() -> None:
+    sections = RunConfig.model_validate({"finetune": {"grpo": {"loss": "rloo"}}}).take(RlSections)
+    assert (sections.rows.baseline, sections.training.method) == ("others", "grpo")
+    dumped = sections.dump()["finetune"]
+    assert dumped["grpo"]["loss"] == "rloo"
+    assert "sft" not in dumped
