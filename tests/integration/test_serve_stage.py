@@ -114,7 +114,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "serve.max-wait-s": 0.05,  # less than replies of 32 tokens take: who has to wait is refused
         "serve.tool-call-parser": "hermes",
     }
-    with serve_run(options, DRAG_RAY_API_KEY=API_KEY, **READABLE) as endpoint:
+    with serve_run(options, DRAG_RAY_API_KEY=API_KEY, SPT_NOENV=READABLE["SPT_NOENV"]) as endpoint:
         yield endpoint
 
 
