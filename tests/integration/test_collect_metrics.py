@@ -14,7 +14,6 @@ import ray.cloudpickle
 from collecting import build_options
 from engine_process import run_in_process
 from factories import build_question
-from scripted_engine import ScriptedEngine
 
 import drag_ray
 from drag_ray.agent.config import AgentConfig
@@ -22,6 +21,7 @@ from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
+from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
