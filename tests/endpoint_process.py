@@ -42,7 +42,7 @@ class Endpoint:
 
 
 @contextmanager
-def serve_run(options: dict[str, Any], kill: bool = False, **variables: str) -> Generator[Endpoint]:
+def serve_run(options: dict[str, Any], kill: bool = False, /, **variables: str) -> Generator[Endpoint]:
     """Serve on a port that is free, until the block ends.
 
     Args:

@@ -26,7 +26,6 @@ import pytest
 import ray
 from collecting import read_problems
 from ray.cluster_utils import Cluster
-from scripted_engine import ScriptedEngine
 from waiting import wait_until
 
 from drag_ray.agent.config import AgentConfig
@@ -36,6 +35,7 @@ from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
+from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig, ToolHostConfig
@@ -200,6 +200,22 @@ def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], t
 
     check_whole(tmp_path, expected, collect(build_options(tmp_path, fault), TWO_ENGINES))
     assert flag.exists()
+
+
+@pytest.mark.slow
+def test_a_question_that_kills_every_engine_is_set_aside(expected: dict[str, list], tmp_path: Path) -> None:
+    def fault(request: Request) -> None:
+        if "question 3?" in str(request.messages):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    counts = collect(build_options(tmp_path, fault), TWO_ENGINES)
+    rows = read_rows(tmp_path)
+    assert summarise(rows) == {name: turns for name, turns in expected.items() if not name.startswith("q3/")}
+    assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (21, 3, 0)
+    set_aside = [problem for problem in read_problems(tmp_path / "run") if "set aside" in problem["reason"]]
+    assert [(problem["place"], problem["tries"]) for problem in set_aside] == [
+        (f"rollout q3/default/{sample}", 3) for sample in range(3)
+    ]
 
 
 def test_a_run_that_goes_wrong_stops_and_goes_on_when_the_cause_is_mended(expected: dict[str, list], tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def open_client(endpoint: Endpoint) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def client(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    with serve_run(build_options(tmp_path_factory.mktemp("run"), folders, num_replicas=2), kill=True) as endpoint:
+    kill = True  # test_serve_stage sees to a good end
+    with serve_run(build_options(tmp_path_factory.mktemp("run"), folders, num_replicas=2), kill) as endpoint:
         yield open_client(endpoint)
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
+from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
 from drag_ray.prompt import stage
 from drag_ray.prompt.config import PromptConfig

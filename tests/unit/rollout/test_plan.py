@@ -7,6 +7,7 @@ import pickle
 import random
 from collections.abc import Mapping
 
+import pytest
 from factories import asked_at, build_answer, build_question, build_search, build_trajectory
 
 from drag_ray.agent.task import RolloutTask
@@ -50,24 +51,20 @@ def outcome(*found: str | None) -> dict[str, Found | None]:
     return {f"q0/default/{index}": NOTHING if query is None else frozenset({query}) for index, query in enumerate(found)}
 
 
-def test_without_a_limit_all_samples_run_at_once() -> None:
-    assert play(build_tasks(4), outcome("a", "b"), enough=0) == [["0", "1", "2", "3"]]
-
-
-def test_no_more_samples_are_begun_than_successes_are_missing() -> None:
-    assert play(build_tasks(8), outcome("a", None, None, "b"), enough=2) == [["0", "1"], ["2"], ["3"]]
-
-
-def test_the_same_query_twice_is_one_success() -> None:
-    assert play(build_tasks(8), outcome("a", "a", "a", "b"), enough=2) == [["0", "1"], ["2"], ["3"]]
-
-
-def test_a_question_that_never_succeeds_takes_all_samples() -> None:
-    assert play(build_tasks(5), {}, enough=2) == [["0", "1"], ["2", "3"], ["4"]]
-
-
-def test_a_sample_that_was_set_aside_holds_up_no_other() -> None:
-    assert play(build_tasks(4), {"q0/default/0": None} | {"q0/default/2": frozenset({"a"})}, enough=1) == [["0"], ["1"], ["2"]]
+@pytest.mark.parametrize(
+    ("num_samples", "outcomes", "enough", "rounds"),
+    [
+        pytest.param(4, outcome("a", "b"), 0, [["0", "1", "2", "3"]], id="all at once without a limit"),
+        pytest.param(8, outcome("a", None, None, "b"), 2, [["0", "1"], ["2"], ["3"]], id="no more than successes are missing"),
+        pytest.param(8, outcome("a", "a", "a", "b"), 2, [["0", "1"], ["2"], ["3"]], id="the same query twice is one success"),
+        pytest.param(5, {}, 2, [["0", "1"], ["2", "3"], ["4"]], id="all where none succeeds"),
+        pytest.param(4, outcome(None, None, "a") | {"q0/default/0": None}, 1, [["0"], ["1"], ["2"]], id="past one set aside"),
+    ],
+)
+def test_samples_run_until_enough_have_succeeded(
+    num_samples: int, outcomes: Mapping[str, Found | None], enough: int, rounds: list[list[str]]
+) -> None:
+    assert play(build_tasks(num_samples), outcomes, enough) == rounds
 
 
 def test_a_restart_at_any_moment_comes_to_the_same_samples() -> None:
