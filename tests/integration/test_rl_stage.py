@@ -21,6 +21,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_stages
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.rl.learning import list_policies, locate_policy, locate_step
+from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.journal import read_trajectories
 from drag_ray.stage_runs.damage import verify_stage
 from drag_ray.types import Evidence
@@ -91,7 +92,6 @@ class Course:
     stage_dir: Path
     ledger_before: list[dict[str, Any]]
     rollouts_before: dict[str, tuple[str, str]]
-    log: str
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def course(ray_address: str, tmp_path_factory: pytest.TempPathFactory) -> Course
     ledger, rollouts = read_lines(stage_dir / "steps.jsonl"), read_rollouts(stage_dir, 1)
     process = start(run_dir, ray_address, folder / "second.log")
     assert process.wait(timeout=500) == 0, (folder / "second.log").read_text(errors="replace")[-3000:]
-    return Course(stage_dir, ledger, rollouts, (folder / "second.log").read_text(errors="replace"))
+    return Course(stage_dir, ledger, rollouts)
 
 
 def test_no_group_is_skipped_and_none_is_trained_twice(course: Course) -> None:
@@ -135,15 +135,16 @@ def test_each_step_is_rolled_out_by_the_policy_of_the_one_before_and_the_engine_
     for step in range(1, STEPS + 1):
         adapters = {adapter for _, adapter in read_rollouts(course.stage_dir, step).values()}
         assert adapters == {str(locate_policy(course.stage_dir, step - 1))}
-    assert course.log.count("engines: 1 of embedded start") == 1
+    folders = [locate_step(course.stage_dir, 2), locate_step(course.stage_dir, 3), course.stage_dir / "validation" / "00003"]
+    assert len(set.intersection(*({path.name for path in (folder / LOGS_DIR_NAME).iterdir()} for folder in folders))) == 1
     points = {point["step"]: point for point in read_lines(course.stage_dir / "curve.jsonl") if "reward" in point}
     assert list(points) == list(range(1, STEPS + 1))
     learned = [point for point in points.values() if point["rows"]]
-    assert learned
-    for point in learned:  # to the engine, a reply is as likely as to the policy that it has by then
-        assert abs(point["engine_kl"]) < 0.05
+    assert len(learned) > 1
+    assert learned[-1]["kl"] > 1e-3
+    for point in learned:  # the engine writes with what was learned before: replies are as likely to it as to the trainer
+        assert abs(point["engine_kl"]) < 1e-3 + point["kl"] / 5
         assert point["entropy"] > 0
-    assert points[STEPS]["kl"] > 0.05 or len(learned) == 1
 
 
 def test_the_policy_that_is_best_in_validation_is_published(course: Course) -> None:
