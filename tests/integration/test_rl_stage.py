@@ -1,4 +1,5 @@
-"""Reinforcement learning while collecting, with the real engine and model: a run that is killed within a step and goes on."""
+"""Reinforcement learning while collecting, with the real engine and model: a run that comes to its end at once, and one that is
+killed within a step and goes on."""
 
 import json
 import os
@@ -87,32 +88,42 @@ def read_rollouts(stage_dir: Path, step: int) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Course:
-    """A stage that was killed in its second step and went on to its end, and what there was of it at the kill."""
+    """A stage that came to its end, and what there was of it when it was killed in its second step, if it was."""
 
     stage_dir: Path
     ledger_before: list[dict[str, Any]]
     rollouts_before: dict[str, tuple[str, str]]
 
 
-@pytest.fixture(scope="module")
-def course(ray_address: str, tmp_path_factory: pytest.TempPathFactory) -> Course:
+@pytest.fixture(scope="module", params=["undisturbed", pytest.param("killed", marks=pytest.mark.slow)])
+def course(request: pytest.FixtureRequest, ray_address: str, tmp_path_factory: pytest.TempPathFactory) -> Course:
     folder = tmp_path_factory.mktemp("rl")
     run_dir = folder / "run"
     write_index(run_dir)
     stage_dir = run_dir / "rl"
-    process = start(run_dir, ray_address, folder / "first.log")
+    ledger: list[dict[str, Any]] = []
+    rollouts: dict[str, tuple[str, str]] = {}
+    if request.param == "killed":
+        ledger, rollouts = kill_within_second_step(run_dir, ray_address, folder / "first.log")
+    process = start(run_dir, ray_address, folder / "second.log")
+    assert process.wait(timeout=500) == 0, (folder / "second.log").read_text(errors="replace")[-3000:]
+    return Course(stage_dir, ledger, rollouts)
+
+
+def kill_within_second_step(
+    run_dir: Path, ray_address: str, log: Path
+) -> tuple[list[dict[str, Any]], dict[str, tuple[str, str]]]:
+    """The ledger, and the rollouts of the first step, as they are then."""
+    stage_dir, process = run_dir / "rl", start(run_dir, ray_address, log)
 
     def is_within_second_step() -> bool:
-        assert process.poll() is None, (folder / "first.log").read_text(errors="replace")[-3000:]
+        assert process.poll() is None, log.read_text(errors="replace")[-3000:]
         return any(entry["event"] == "drawn" and entry["step"] == 2 for entry in read_lines(stage_dir / "steps.jsonl"))
 
     wait_until(is_within_second_step, 400)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    ledger, rollouts = read_lines(stage_dir / "steps.jsonl"), read_rollouts(stage_dir, 1)
-    process = start(run_dir, ray_address, folder / "second.log")
-    assert process.wait(timeout=500) == 0, (folder / "second.log").read_text(errors="replace")[-3000:]
-    return Course(stage_dir, ledger, rollouts)
+    return read_lines(stage_dir / "steps.jsonl"), read_rollouts(stage_dir, 1)
 
 
 def test_no_group_is_skipped_and_none_is_trained_twice(course: Course) -> None:
@@ -128,7 +139,8 @@ def test_no_group_is_skipped_and_none_is_trained_twice(course: Course) -> None:
         assert len(rollouts) == 2 * len(of_step)
         rows = read_lines(locate_step(course.stage_dir, step) / "rows.jsonl")
         assert {row["trajectory_id"] for row in rows} <= rollouts.keys()
-    assert read_rollouts(course.stage_dir, 1) == course.rollouts_before  # what was there is not rolled out again
+    if course.ledger_before:  # what was there is not rolled out again
+        assert read_rollouts(course.stage_dir, 1) == course.rollouts_before
 
 
 def test_each_step_is_rolled_out_by_the_policy_of_the_one_before_and_the_engine_stays(course: Course) -> None:
