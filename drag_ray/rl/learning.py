@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.errors import ArtifactError, DragRayError
+from drag_ray.errors import ArtifactError, DragRayError, NotFiniteError
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.tokenized_rows import read_rows
 from drag_ray.messages import show_messages
@@ -98,7 +98,10 @@ def _learn(job: LearningJob) -> None:
         if not _wait_for(rows_path, job.stop_path):
             return
         began = time.monotonic()
-        figures = learner.learn(read_rows(rows_path), step)
+        try:
+            figures = learner.learn(read_rows(rows_path), step)
+        except NotFiniteError as error:
+            raise NotFiniteError(f"rl step {step}: {error}") from None
         _leave(learner, job, step, figures | {"train_seconds": round(time.monotonic() - began, 2)})
 
 

@@ -134,6 +134,10 @@ def test_what_cannot_learn_from_an_endpoint_is_refused_at_once(run_dir: Path, op
     [
         (("--engine.backend", "openai", "--engine.endpoint.address", "http://a"), r"finetune trains weights.*collect\.teacher"),
         (("--format.formats", '["dpo"]'), r"method sft reads rows of the format sft_query, and format\.formats has dpo"),
+        (
+            ("--finetune.method", "grpo", "--finetune.grpo.loss", "rloo"),
+            r"loss rloo is made .* baseline others, .* is mean",
+        ),
     ],
 )
 def test_no_stage_works_if_one_cannot_or_would_miss_its_rows(run_dir: Path, options: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,76 @@
+"""The devices of engines and trainers, and the questions of both sides."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import build_page, build_question
+from small_index import finish_index
+
+from drag_ray.errors import ConfigError, DataError
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.rl import stage
+from drag_ray.rl.config import RlSections
+from drag_ray.rl.stage import find_rank, plan_devices, split_questions
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.types import Evidence, Page, Question
+
+pytestmark = pytest.mark.seconds
+
+
+def take(**options: Any) -> RlSections:
+    return RunConfig.model_validate(options).take(RlSections)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "options", "num_engines", "shares"),
+    [
+        (0, {}, 0, False),
+        (1, {}, 0, True),
+        (2, {}, 1, False),
+        (8, {"finetune": {"num_workers": 2}, "rl": {"max_lag": 2}}, 6, False),
+        (8, {"engine": {"tensor_parallel_size": 4}}, 1, False),
+        (4, {"rollout": {"num_engines": 2}}, 2, False),
+        (2, {"finetune": {"device": "cpu"}}, 0, False),
+    ],
+)
+def test_trainers_have_gpus_of_their_own_where_one_is_left_for_engines(
+    monkeypatch: pytest.MonkeyPatch, num_gpus: int, options: dict[str, Any], num_engines: int, shares: bool
+) -> None:
+    monkeypatch.setattr(stage, "count_gpus", lambda: num_gpus)
+    monkeypatch.setattr(stage, "takes_gpus", lambda device: device != "cpu" and num_gpus > 0)
+    devices = plan_devices(take(**options))
+    assert (devices.rollout.num_engines, devices.shares_gpu) == (num_engines, shares)
+
+
+def test_who_shares_a_gpu_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "count_gpus", lambda: 1)
+    monkeypatch.setattr(stage, "takes_gpus", lambda device: True)
+    with pytest.raises(ConfigError, match=r"rl.max_lag 1: .* share 1 GPU"):
+        plan_devices(take(rl={"max_lag": 1}))
+
+
+def test_an_adapter_has_the_lowest_rank_that_it_fits_into() -> None:
+    assert [find_rank(rank) for rank in (1, 4, 8, 9, 64, 600)] == [1, 8, 8, 16, 64, 600]
+
+
+def ask(page: Page, split: str) -> Question:
+    evidence = (Evidence(page.file, page.page_number),)
+    return build_question(id=f"{page.file}{page.page_number}", question=f"What of {evidence}?", evidence=evidence, split=split)
+
+
+def test_questions_are_parted_as_the_format_stage_does_by_document_where_it_says_so(tmp_path: Path) -> None:
+    pages = [build_page(file=f"{file}.pdf", page_number=number) for file in "abcd" for number in (1, 2)]
+    questions = [ask(page, "test" if page.file == "d.pdf" and page.page_number == 1 else "train") for page in pages]
+    finish_index(tmp_path, pages, questions)
+    inputs = Inputs({"index": tmp_path / "index", "questions": None, "embed": None})
+    sides = split_questions(take(format={"split_by": "document", "validation_fraction": 0.35}), inputs)
+    files = {side: {question.evidence[0].file for question in asked} for side, asked in sides.items()}
+    assert (len(sides["train"]), len(sides["validation"])) == (4, 2)
+    assert not files["train"] & files["validation"]
+    assert "d.pdf" not in files["train"] | files["validation"]  # what evaluation asks of
+    assert not split_questions(take(rl={"validation_steps": 0}), inputs)["validation"]
+    questions = [ask(page, "test" if page.page_number == 1 else "train") for page in pages]
+    finish_index(tmp_path / "other", pages, questions)
+    with pytest.raises(DataError, match="none of 4 training questions is left"):
+        split_questions(take(format={"split_by": "document"}), Inputs({"index": tmp_path / "other" / "index", "questions": None}))
