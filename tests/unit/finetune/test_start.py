@@ -115,8 +115,7 @@ def test_training_is_given_the_images_of_tools_and_of_the_index(tmp_path: Path, 
         (tmp_path / name).mkdir()
     write_rows(tmp_path / "format" / "sft_query", ROWS)
     given: list[Any] = []
-    outcome = SimpleNamespace(return_value=TrainError("enough"))
-    monkeypatch.setattr(stage, "_fit", lambda *arguments: given.append(arguments) or outcome)
+    monkeypatch.setattr(stage, "_train", lambda *arguments: given.append(arguments) or TrainError("enough"))
     folder: Any = SimpleNamespace(path=tmp_path / "finetune")
     with pytest.raises(TrainError, match="enough"):
         stage.run(
