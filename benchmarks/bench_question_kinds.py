@@ -3,7 +3,8 @@
 python benchmarks/bench_question_kinds.py --written FOLDER [--sets medquad] [--seeds 0,1,2]
 
 From FOLDER/SET, as the stage `questions` leaves it, equally many questions are drawn of each group: those that its filters keep,
-and of all that were written those of a kind, and those with which the search finds the page first or later. The baseline
+the same with what one of them leaves out, and of all that were written those of a kind, and those with which the search finds the
+page first or later. The baseline
 `features` learns from them, and puts in order what real questions of the set find by words. These are over other documents and
 are none of the test of `bench_rankers.py`, so that what is chosen by them can still be tested.
 """
@@ -43,8 +44,16 @@ NUM_ASKED, NUM_LEARNED, DEPTH = 600, 500, 20
 KINDS = ("fact", "procedure", "user")
 RANKS = {"found first": (1, 1), "found second or later": (2, 100)}
 ALL = "all that were written"
-REASONS = ("self_reference", "copied", "not_found", "unanswerable", "known", "ambiguous", "near_duplicate")
-"""Of the filters, none of which leaves out one of all."""
+FILTERS = {
+    "self_reference": "self_reference",
+    "copied": "copied",
+    "rank": "not_found",
+    "answerable": "unanswerable",
+    "closed_book": "known",
+    "other_pages": "ambiguous",
+    "near_duplicate": "near_duplicate",
+}
+"""With the reason that each notes, of which none leaves out one of all."""
 
 
 def group(written: Sequence[Question], kept: Sequence[Question], collection: Collection) -> dict[str, list[Question]]:
@@ -73,10 +82,14 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
     own, test, near = split(collection)
     asked = draw_questions(own, NUM_ASKED, 0)
     leave_out = partial(find_overlaps, evaluation=[*asked, *test], split_by="document", near_duplicates=near)
-    kept, written = (read_written(options.written / name, also=also) for also in ((), REASONS))
+    written = read_written(options.written / name, also=(*FILTERS.values(),))
     overlaps = leave_out(written)
-    written, kept = ([one for one in of if one.id not in overlaps] for of in (written, kept))
-    groups = group(written, kept, collection)
+
+    def read(*reasons: str) -> list[Question]:
+        return [one for one in read_written(options.written / name, also=reasons) if one.id not in overlaps]
+
+    groups = group(read(*FILTERS.values()), read(), collection)
+    groups |= {f"kept without `{name}`": read(reason) for name, reason in FILTERS.items()}
     others = leave_out(own)
     groups["the set's own"] = [question for question in own if question.id not in others and question not in asked]
     if empty := [key for key, of in groups.items() if not of]:

@@ -13,38 +13,39 @@ ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_720,
     "api": 1_180,
-    "baselines": 2_150,
-    "cli": 640,
+    "baselines": 2_110,
+    "cli": 620,
     "cluster": 1_270,
     "collect": 170,
     "corpus": 3_900,
     "embed": 90,
-    "engine": 3_960,
-    "evaluate": 5_720,
+    "engine": 3_950,
+    "evaluate": 5_600,
     "examples": 630,
-    "finetune": 4_080,
-    "format": 2_750,
+    "finetune": 4_610,
+    "format": 2_760,
     "index": 570,
-    "pipeline": 1_380,
-    "process": 2_360,
+    "pipeline": 1_400,
+    "process": 2_430,
     "prompt": 590,
-    "questions": 1_100,
+    "questions": 1_440,
     "recipes": 1_320,
+    "rl": 920,
     "rollout": 3_150,
-    "search": 2_800,
+    "search": 2_780,
     "serve": 4_570,
     "stage_runs": 810,
-    "storage": 980,
+    "storage": 970,
     "tools": 2_640,
     "transcripts": 770,
     "tune": 560,
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 440
-OPTIONS = 355
+FILES = 434
+OPTIONS = 375
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_620
+TEST_LINES = 48_500
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
