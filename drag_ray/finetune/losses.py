@@ -9,7 +9,8 @@ c = min(old / engine, max_engine_ratio), a reply or each of its tokens loses
 - `rloo`: the same of the reply as a whole, whose r and c are those of all of its tokens together, compared with the mean of the
   others alone (https://arxiv.org/abs/2402.14740).
 - `oapl`: (beta * log(now / engine) - A)^2 of the reply as a whole, compared with what the best policy that is held near the
-  engine's would earn (https://arxiv.org/abs/2602.19362). It needs no ratio to be near 1, so that replies may be of old policies.
+  engine's would earn (https://arxiv.org/abs/2602.19362, after A*-PO, https://arxiv.org/abs/2505.20686). It needs no ratio to be
+  near 1, so that replies may be of old policies.
 
 clip(r) lies within 1 - clip_range and 1 + clip_high: with a clip_high above clip_range what was unlikely can become likelier
 (DAPO, https://arxiv.org/abs/2503.14476). c makes up for the engine, whose kernels and number formats give other probabilities
