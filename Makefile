@@ -17,8 +17,6 @@ HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index 
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py search_endpoint.py written.py)
 CONFIG ?= jobs/configs/demo.toml
-# `make test` has one beside the integration tests, which wait for processes of theirs a good part of their time.
-UNIT_PROCESSES ?= 2
 SBOM_LISTS ?= cpu gpu dev audit docs
 SBOM_DIR ?= dist
 
@@ -43,7 +41,8 @@ serve: setup ## serve the demo's base model, adapter and cross-encoder on http:/
 	$(BIN)/python jobs/serve.py --config $(CONFIG)
 
 test: setup ## everything that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 UNIT_PROCESSES=1 integration lint unit
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory integration
 
 check: setup ## the fast part, side by side
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint quick-half quick-rest
@@ -64,7 +63,7 @@ quick-rest: setup
 	$(QUICK) $(addprefix --ignore=,$(HALF)) tests/unit tests/contracts
 
 unit: setup ## unit and contract tests
-	$(BIN)/python -m pytest -q --numprocesses=$(UNIT_PROCESSES) --dist=loadfile -m "not slow" tests/unit tests/contracts
+	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile -m "not slow" tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not slow" tests/integration
