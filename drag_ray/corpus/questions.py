@@ -251,18 +251,28 @@ def _join_answer(parts: list[Any], name: str) -> str:
 QUESTIONS_NAME = "questions.parquet"
 
 
-def read_run_questions(index_dir: Path, written_dir: Path | None = None) -> pa.Table:
-    """The table of the questions of a run: those of its index or, where that has none, those that a model has written.
+def find_questions_dir(index_dir: Path, written_dir: Path | None = None) -> Path:
+    """The folder whose questions a run asks: that of its index or, where that has none, of those that a model has written.
 
     Args:
         index_dir: the folder of the index stage.
         written_dir: that of the stage `questions`, where it is read.
 
     Raises:
+        DataError: the table of the index is missing or is not one of questions.
+    """
+    if not written_dir or schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS, ["id"]).num_rows:
+        return index_dir
+    return written_dir
+
+
+def read_run_questions(index_dir: Path, written_dir: Path | None = None) -> pa.Table:
+    """The table of the questions that a run asks: see `find_questions_dir`, whose args these are.
+
+    Raises:
         DataError: the table is missing or is not one of questions.
     """
-    table = schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS)
-    return table if table.num_rows or not written_dir else schemas.read_table(written_dir / QUESTIONS_NAME, schemas.QUESTIONS)
+    return schemas.read_table(find_questions_dir(index_dir, written_dir) / QUESTIONS_NAME, schemas.QUESTIONS)
 
 
 def read_split(index_dir: Path, split: str, written_dir: Path | None = None) -> list[Question]:

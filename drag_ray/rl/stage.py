@@ -68,7 +68,10 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     """
     stage_dir, index_dir = folder.path.resolve(), inputs["index"]
     sides = split_questions(sections, inputs)
-    options = build_options(sections.agent, sections.engine, sections.rollout, index_dir, stage_dir, inputs.find("embed"))
+    options = build_options(
+        *(sections.agent, sections.engine, sections.rollout, index_dir, stage_dir),
+        *(inputs.find("embed"), inputs.find("questions")),
+    )
     engine = options.engine.model_copy(update={"max_lora_rank": find_rank(sections.finetune.lora_r)})
     options = replace(options, engine=engine, stored=inputs.list_stored())
     devices = plan_devices(sections)

@@ -15,6 +15,7 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores, ImageSupply
+from drag_ray.corpus.questions import find_questions_dir
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
 from drag_ray.engine.endpoints.spending import SPENDING_NAME
@@ -183,11 +184,9 @@ def with_degradation(options: WorkerOptions, config: DegradationConfig, option: 
 
 
 def _find_images(agent: AgentConfig, index_dir: Path, written_dir: Path | None) -> tuple[Path, ...]:
-    """The stores of the index, there or not, or for questions that were written their own; none where the agent is shown no
-    images."""
-    pages_dir, questions_dir = index_dir / page_images.DIR_NAME, index_dir / question_images.DIR_NAME
-    if written_dir and not questions_dir.is_dir():
-        questions_dir = written_dir.resolve() / question_images.DIR_NAME
+    """The stores of pages and of the questions that are asked, there or not; none where the agent is shown no images."""
+    pages_dir = index_dir / page_images.DIR_NAME
+    questions_dir = find_questions_dir(index_dir, written_dir).resolve() / question_images.DIR_NAME
     if agent.page_view == "image" and not pages_dir.is_dir():
         raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
     sees_images = agent.page_view == "image" or agent.load_tools().shows_images or _has_question_images(questions_dir)

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import build_question
 
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import WorkerOptions, build_options, count_images
+from drag_ray.storage.artifacts import write_parquet
 
 RERANK = {"task": "rerank", "depth": 50, "rerank": {"candidates": 50, "window": 20, "step": 10}}
 ASKED = question_images.MAX_IMAGES
@@ -35,14 +39,15 @@ def test_a_prompt_can_hold_what_the_task_shows(
     assert count_images(dataclasses.replace(options, agent=agent_config, image_dirs=stores)) == num_images
 
 
-def test_questions_that_were_written_have_images_unless_those_of_the_index_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_own", [0, 1])
+def test_images_are_of_the_questions_that_are_asked(tmp_path: Path, num_own: int) -> None:
     index_dir, written_dir = tmp_path / "index", tmp_path / "questions"
+    (written_dir / question_images.DIR_NAME).mkdir(parents=True)
+    own = [build_question() for _ in range(num_own)]
+    write_parquet(index_dir / QUESTIONS_NAME, schemas.to_table(own, schemas.QUESTIONS))
     rest = (AgentConfig(), EngineConfig(), RolloutConfig(), index_dir, tmp_path / "run")
-    assert build_options(*rest, written_dir=written_dir).image_dirs == ()
-    own, written = (folder / question_images.DIR_NAME for folder in (index_dir, written_dir))
-    written.mkdir(parents=True)
     assert build_options(*rest).image_dirs == ()
     shown = build_options(*rest, written_dir=written_dir)
-    assert (shown.image_dirs, count_images(shown)) == ((index_dir / page_images.DIR_NAME, written), ASKED)
-    own.mkdir(parents=True)
-    assert build_options(*rest, written_dir=written_dir).image_dirs[1] == own
+    stores = (index_dir / page_images.DIR_NAME, written_dir / question_images.DIR_NAME)
+    assert shown.image_dirs == (() if num_own else stores)
+    assert count_images(shown) == (0 if num_own else ASKED)
