@@ -5,7 +5,8 @@ c = min(old / engine, max_engine_ratio), a reply or each of its tokens loses
 
 - `grpo` and `reinforce_pp`: -c * min(r * A, clip(r) * A), token by token (PPO, https://arxiv.org/abs/1707.06347). GRPO
   (https://arxiv.org/abs/2402.03300) compares a reply with the mean of its peers; REINFORCE++
-  (https://arxiv.org/abs/2501.03262) has that in units of its deviation over the whole batch.
+  (https://arxiv.org/abs/2501.03262) has that in units of its deviation over the whole batch, and is not centred again, so that
+  what is better than its peers stays so.
 - `rloo`: the same of the reply as a whole, whose r and c are those of all of its tokens together, compared with the mean of the
   others alone (https://arxiv.org/abs/2402.14740).
 - `oapl`: (beta * log(now / engine) - A)^2 of the reply as a whole, compared with what the best policy that is held near the
@@ -18,6 +19,7 @@ than training has with the same weights, and for policies that are some steps ol
 https://fengyao.notion.site/off-policy-rl, as TRL's GRPO has it with `vllm_importance_sampling_mode` token_truncate.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -146,14 +148,25 @@ class Loss(NamedTuple):
     is_standardised: bool = False
 
     def total(self, drawn: DrawnTokens, options: LossOptions, kl_weight: float, aggregation: Aggregation) -> "torch.Tensor":
-        """The sum over a batch, with the cost of the divergence from the start: over tokens, or over the means of replies.
+        """The sum over a batch, with the cost of the divergence from the start: over tokens, over replies as a whole, or over the
+        means of replies.
 
         It is to be divided by the number of tokens, or of replies (see `counts_replies`), of a whole step.
         """
         losses, costs = self.compute(drawn, options), kl_weight * compute_kl(drawn.now, drawn.start)
-        if self.of_replies:
-            return losses.sum() + drawn.mean_rows(costs).sum()
+        if self.of_replies:  # a reply is as likely as all of its tokens together, and as far from the start
+            return losses.sum() + costs.sum()
         return (drawn.mean_rows(losses + costs) if aggregation == "reply" else losses + costs).sum()
+
+    def find_clipped(self, drawn: DrawnTokens, options: LossOptions) -> "torch.Tensor":
+        """True for tokens without gradient, of shape (tokens,), as the policy went as far as it may with them or their reply."""
+        if self.compute is _lose_regressed:
+            return drawn.now < -math.inf
+        bounds = (options.clip_range, options.clip_high)
+        if not self.of_replies:
+            return is_clipped(drawn.now, drawn.old, drawn.advantage, *bounds)
+        now, old = drawn.sum_rows(drawn.now), drawn.sum_rows(drawn.old)
+        return is_clipped(now, old, drawn.mean_rows(drawn.advantage), *bounds)[drawn.rows]
 
     def counts_replies(self, aggregation: Aggregation) -> bool:
         """True if each reply counts alike, whatever its length."""

@@ -5,6 +5,7 @@ was. Gradients of an adapter are small: with several processes, of which each wo
 once an update. It knows nothing of Ray.
 """
 
+import logging
 import math
 import random
 from collections import defaultdict
@@ -28,13 +29,15 @@ from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.images import open_training_images
-from drag_ray.finetune.losses import LOSSES, DrawnTokens, compute_kl, is_clipped
+from drag_ray.finetune.losses import LOSSES, DrawnTokens, compute_kl
 from drag_ray.finetune.methods.grpo import StepCollator
 from drag_ray.finetune.start import keep_start, use_start
-from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.tokenized_rows import AllTooLongError, RowTokenizer
 from drag_ray.finetune.trainer import load_to_train, prepare_process
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate
 from drag_ray.finetune.trainers.policy_gradient import DrawnScores, compare_engine, gather_drawn
+
+_logger = logging.getLogger(__name__)
 
 _OPTIMIZER_NAME = "optimizer.pt"
 _MAX_GRAD_NORM = 1.0
@@ -109,11 +112,15 @@ class PolicyLearner:
             DataError: a row cannot be learned, or is not what the engine had.
             NotFiniteError: loss or gradient is not finite; nothing is learned from the step.
         """
-        tokenized = self._method.tokenize(rows, self._rows)
         num_warmup = math.ceil(self._config.warmup_ratio * self._num_steps)
         rate = self._config.learning_rate * compute_rate(step - 1, num_warmup=num_warmup, num_steps=self._num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
+        try:
+            tokenized = self._method.tokenize(rows, self._rows)
+        except AllTooLongError as error:
+            _logger.warning(f"rl step {step}: nothing is learned. {error}")
+            return {"rows": 0, "learning_rate": rate}
         random.Random(f"{self._config.seed} {step}").shuffle(tokenized.rows)
         figures: dict[str, Any] = {"rows": len(tokenized.rows), "rows_too_long": tokenized.num_too_long, "learning_rate": rate}
         if not tokenized.rows:
@@ -218,7 +225,7 @@ class PolicyLearner:
     def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], kl_of_rows: dict[str, float]) -> None:
         now, options = drawn.now.detach(), self._method.loss_options
         kl = compute_kl(now, drawn.start)
-        clipped = is_clipped(now, drawn.old, drawn.advantage, options.clip_range, options.clip_high)
+        clipped = self._loss.find_clipped(drawn, options)
         for name, values in zip(_SUMS, (kl, clipped, -drawn.old, drawn.engine_gap, torch.ones_like(kl)), strict=True):
             sums[name] += values.sum().item()
         kl_of_rows |= zip(names, drawn.mean_rows(kl).tolist(), strict=True)

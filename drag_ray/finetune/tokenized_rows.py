@@ -124,6 +124,10 @@ class TokenizedRows:
         return sum(label != IGNORED_LABEL for sequence in sequences for label in sequence["labels"])
 
 
+class AllTooLongError(DataError):
+    """None of some rows is short enough to be learned."""
+
+
 @dataclass(frozen=True)
 class RowTokenizer:
     """Tokenizes the rows of one training.
@@ -193,7 +197,7 @@ class RowTokenizer:
             else:
                 kept.rows.append({"name": _name_row(row, number), **tokenized})
         if kept.num_too_long and not kept.rows:
-            raise DataError(
+            raise AllTooLongError(
                 f"all {kept.num_too_long} rows have more than finetune.max_length = {self.max_length} tokens. "
                 "Raise it, or collect with a smaller agent.top_k, fewer agent.page_chars or a low agent.image_searches."
             )

@@ -64,7 +64,11 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     compared = _compare_turns(_score_turns(_list_turns(trajectories.lazy())))
     if config.reward == process.CANDIDATES:
         compared = compared.with_columns(
-            improvement=pl.when(_IS_SEARCH & ~pl.col("has_error")).then("added_recall").otherwise(0.0)
+            improvement=pl.when(pl.col("task").is_in(ANSWERING))  # whose searches earn nothing by any reward
+            .then("improvement")
+            .when(_IS_SEARCH & ~pl.col("has_error"))
+            .then("added_recall")
+            .otherwise(0.0)
         )
     turns = compared.with_columns(reward=turn_reward(config)).collect()
     turns = add_fatal_steps(turns)

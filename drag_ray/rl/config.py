@@ -9,7 +9,7 @@ from pydantic import Field
 from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.sampling import PresetName
+from drag_ray.engine.sampling import PRESETS, PresetName
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.losses import LOSSES
@@ -104,6 +104,16 @@ class RlSections(Sections):
             raise ConfigError(
                 f"engine.backend openai: rl trains weights and learns from drawn tokens, and {self.engine.model!r} keeps both "
                 "behind its endpoint. Set the backend to vllm."
+            )
+        temperature = PRESETS[self.rl.preset].temperature
+        if not temperature:
+            raise ConfigError(
+                f"rl.preset {self.rl.preset!r}: draws the same reply each time, so nothing can be compared. Take full."
+            )
+        if temperature != 1 and (self.rl.max_lag or self.finetune.grpo.loss == "oapl"):
+            raise ConfigError(
+                f"rl.preset {self.rl.preset!r}: with rl.max_lag, and with the loss oapl, a reply is compared with the policy "
+                "that drew it, whose log-probabilities engines record at temperature 1. Take full."
             )
         if self.process.judge.enabled:
             raise ConfigError("process.judge.enabled: rl scores rollouts by evidence and answers alone. Leave the judge out.")

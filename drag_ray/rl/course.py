@@ -91,7 +91,10 @@ class Course:
             TrainError: a limit was passed.
         """
         num_steps, max_lag = self._settings.steps, self._settings.max_lag
-        num_settled = len(self._ledger.read_figures("trained"))
+        trained = self._ledger.read_figures("trained")
+        num_settled = len(trained)
+        if num_settled:
+            self._check_limits(num_settled, trained[num_settled])
         is_sampled = (locate_step(self._stage_dir, num_settled + 1) / ROWS_NAME).exists()
         self._wait_for(num_settled + is_sampled)  # a trainer that is at it has the GPU
         self._validate(num_settled)
@@ -112,9 +115,9 @@ class Course:
     def _draw(self, step: int, policy: int, number: int) -> bool:
         """Draw questions for a step, none twice; False where there are no others."""
         taken = self._ledger.find_questions(step)
-        drawn = draw_next(list(self._questions), self._sections.seed, self._ledger.num_drawn, number, taken)
+        drawn, place = draw_next(list(self._questions), self._sections.seed, self._ledger.next_place, number, taken)
         if drawn:
-            self._ledger.add({"event": "drawn", "step": step, "policy": policy, "questions": drawn})
+            self._ledger.add({"event": "drawn", "step": step, "policy": policy, "questions": drawn, "next_place": place})
         return bool(drawn)
 
     def _sample(self, step: int) -> None:
@@ -156,16 +159,19 @@ class Course:
         said = ", ".join(f"{name} {figures[name]:.3g}" for name in ("reward", "kl", "entropy", "loss") if name in figures)
         groups = f"{figures['learned']} of {figures['questions']} questions differ"
         _logger.info(f"rl step {step}/{self._settings.steps}: {said}, {groups}")
-        if breach := find_breach(step, figures, self._settings):
-            raise TrainError(breach)
+        self._check_limits(step, figures)
         self._validate(step)
         needed = {self._choose_best(), *range(max(0, step - self._settings.max_lag), self._settings.steps + 1)}
         drop_policies(self._stage_dir, needed)
 
+    def _check_limits(self, step: int, figures: dict[str, Any]) -> None:
+        if breach := find_breach(step, figures, self._settings):
+            raise TrainError(breach)
+
     def _validate(self, step: int) -> None:
         """Ask a policy what is held out, where that is due and has not been done."""
         every, is_last = self._settings.validation_steps, step == self._settings.steps
-        is_due = bool(self._validation) and (is_last or step % every == 0)
+        is_due = bool(self._validation and every) and (is_last or step % every == 0)
         if not is_due or step in self._ledger.read_figures("validated"):
             return
         folder = self._stage_dir / VALIDATION_DIR_NAME / f"{step:05}"

@@ -18,12 +18,14 @@ LEDGER_NAME = "steps.jsonl"
 
 
 class Entry(TypedDict):
-    """A line. `policy` is the step after which the policy was as it rolls the questions out."""
+    """A line. `policy` is the step after which the policy was as it rolls the questions out, `next_place` where the order of all
+    questions goes on (see `draw_next`)."""
 
     event: Literal["drawn", "trained", "validated"]
     step: int
     policy: NotRequired[int]
     questions: NotRequired[list[str]]
+    next_place: NotRequired[int]
     figures: NotRequired[dict[str, Any]]
 
 
@@ -48,6 +50,11 @@ class StepLedger:
         """Questions drawn so far, in all steps."""
         return sum(len(entry.get("questions", ())) for entry in self._entries)
 
+    @property
+    def next_place(self) -> int:
+        """The place of the order of all questions at which the next ones are drawn."""
+        return max((entry.get("next_place", 0) for entry in self._entries), default=0)
+
     def find_questions(self, step: int) -> list[str]:
         """The questions drawn for a step, in their order."""
         return [name for entry in self._list("drawn", step) for name in entry.get("questions", ())]
@@ -68,21 +75,28 @@ class StepLedger:
         return [entry for entry in self._entries if (entry["event"], entry["step"]) == (event, step)]
 
 
-def draw_next(names: Sequence[str], seed: int, start: int, number: int, taken: Collection[str] = ()) -> list[str]:
+def draw_next(names: Sequence[str], seed: int, start: int, number: int, taken: Collection[str] = ()) -> tuple[list[str], int]:
     """The next names of an endless order, in which all of them come once, in an order drawn anew, before any comes again.
+
+    Names that are taken, or were drawn a moment ago where a new order begins, are passed over.
 
     Args:
         names: each once.
         seed: of the order.
-        start: how many were drawn before.
-        number: wanted; fewer come where one of them would come twice, or is taken.
+        start: place in the order.
+        number: wanted; fewer come where there are no others.
         taken: names that must not come.
+
+    Returns:
+        The names, and the place at which the order goes on.
     """
-    drawn: list[str] = []
-    for place in range(start, start + number):
+    drawn, place = list[str](), start
+    orders = dict[int, list[str]]()
+    while len(drawn) < number and place < start + 2 * len(names):  # all of them stand there
         epoch, place_in_epoch = divmod(place, len(names))
-        name = random.Random(f"{seed} {epoch}").sample(names, len(names))[place_in_epoch]
-        if name in drawn or name in taken:
-            break
-        drawn.append(name)
-    return drawn
+        if epoch not in orders:
+            orders[epoch] = random.Random(f"{seed} {epoch}").sample(names, len(names))
+        name = orders[epoch][place_in_epoch]
+        drawn += [] if name in drawn or name in taken else [name]
+        place += 1
+    return drawn, place

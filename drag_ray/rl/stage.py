@@ -24,7 +24,7 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import ConfigError, DataError, DragRayError, TrainError
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.publication import Description
-from drag_ray.finetune.training_process import build_trainer, fit, publish
+from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit, publish
 from drag_ray.finetune.workers import size_workers
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.rl.config import RlSections
@@ -82,6 +82,11 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
         course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.shares_gpu else None)
         course.run()
     counts = course.summarise()
+    if not counts["learned_questions"]:
+        raise TrainError(
+            f"{stage_dir}: nothing was learned, since the samples of every question earned the same. Take harder questions, more "
+            "of them (rl.questions_per_step) or more samples of each (rl.samples_per_question)."
+        )
     lineage = inputs.read_lineage()
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
     record = AgentRecord(agent=sections.agent, index_fingerprint=read_fingerprint(index_dir / "search_index"))
@@ -106,18 +111,29 @@ def plan_devices(sections: RlSections) -> Devices:
     """One GPU for each trainer, of which there is one if nothing is said, and the others for engines; a single one for both.
 
     Raises:
-        ConfigError: both sides are to work at the same time, and share a GPU.
+        ConfigError: both sides are to work at the same time and share a GPU, or there are too few GPUs for what is asked for.
     """
     trains_on_gpu, rollout = takes_gpus(sections.finetune.device), sections.rollout
     num_trainers, num_gpus = sections.finetune.num_workers or 1, count_gpus()
     if not (trains_on_gpu and takes_gpus(sections.engine.device)):
         return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu=False)
-    num_engines = (num_gpus - num_trainers) // sections.engine.tensor_parallel_size * rollout.engines_per_gpu
+    parallel = sections.engine.tensor_parallel_size
+    num_engines = (num_gpus - num_trainers) // parallel * rollout.engines_per_gpu
     shares_gpu = num_engines < 1
+    if shares_gpu and (num_trainers > 1 or parallel > 1):
+        raise ConfigError(
+            f"finetune.num_workers {num_trainers} with engine.tensor_parallel_size {parallel}: the cluster has {num_gpus} "
+            "GPU(s), and a GPU is shared by one trainer and an engine of one GPU alone. Lower one of them, or take more GPUs."
+        )
     if shares_gpu and sections.rl.max_lag:
         raise ConfigError(
             f"rl.max_lag {sections.rl.max_lag}: engines and trainers share {num_gpus} GPU(s) and have to take turns. Leave it 0, "
             "or take one GPU more."
+        )
+    if rollout.num_engines > (most := max(1, num_engines)):
+        raise ConfigError(
+            f"rollout.num_engines {rollout.num_engines}: beside the trainers there are GPUs for {most} of the {num_gpus}. Lower "
+            "it, or leave it 0 to take them all."
         )
     if not shares_gpu and not rollout.num_engines:
         rollout = rollout.model_copy(update={"num_engines": num_engines})
@@ -181,7 +197,7 @@ class Learning:
 
 @contextlib.contextmanager
 def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) -> Generator[Learning]:
-    """Train within the context; what is being learned at its end is learned to its end."""
+    """Train within the context; what is being learned at its end is learned to its end, if that takes no longer than `_END_S`."""
     settings, stage_dir = sections.training, options.run_dir
     seeing = find_seeing(stage_dir, use_gpu=devices.trains_on_gpu)
     workers = size_workers(devices.num_trainers, seeing, use_gpu=devices.trains_on_gpu)
@@ -214,15 +230,25 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
     if devices.trains_on_gpu:
         resources = {"CPU": 1, "GPU": OTHER_SHARE if devices.shares_gpu else 1}
     trainer = build_trainer(run_learning, {"job": job}, settings, workers, resources, stage_dir / _TRAIN_DIR_NAME, seeing)
-    with ThreadPoolExecutor(1, "training") as beside:
-        outcome = beside.submit(fit, trainer, settings.max_failures, stage_dir / POLICIES_DIR_NAME)
+    try:
+        with ThreadPoolExecutor(1, "training") as beside:  # which waits for the training's end
+            outcome = beside.submit(fit, trainer, settings.max_failures, stage_dir / POLICIES_DIR_NAME)
+            try:
+                yield Learning(stage_dir, outcome)
+            finally:
+                create_mark(stop_path)
+                _end(trainer, outcome)
+    finally:
+        stop_path.unlink(missing_ok=True)
+
+
+def _end(trainer: GroupTrainer, outcome: "Future[DragRayError | None]") -> None:
+    """Let a trainer that was told to end do so, and end it where that takes too long: its step is taken again later."""
+    with contextlib.suppress(Exception):  # it was said already, or comes too late to matter
         try:
-            yield Learning(stage_dir, outcome)
-        finally:
-            create_mark(stop_path)
-            with contextlib.suppress(Exception):  # it was said already, or comes too late to matter
-                outcome.result(timeout=_END_S)
-            stop_path.unlink(missing_ok=True)
+            outcome.result(timeout=_END_S)
+        except TimeoutError:
+            trainer.abandon()
 
 
 def _roll_out(

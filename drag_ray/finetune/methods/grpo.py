@@ -6,7 +6,7 @@ writes in the next. The stage `rl` learns with the same options while it collect
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, pstdev
+from statistics import pstdev
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -133,11 +133,10 @@ class GRPO(AdapterMethod):
 
 
 def standardise(rows: Sequence[dict[str, Any]]) -> None:
-    """Give the advantages of rows a mean of 0 and a deviation of 1; equal ones become 0."""
-    advantages = [row["advantage"] for row in rows]
-    mean, deviation = fmean(advantages), pstdev(advantages)
+    """Give the advantages of rows a deviation of 1. Their signs stay: they are above or below those of their peers already."""
+    deviation = pstdev(row["advantage"] for row in rows)
     for row in rows:
-        row["advantage"] = (row["advantage"] - mean) / deviation if deviation else 0.0
+        row["advantage"] /= deviation or 1.0
 
 
 def choose_temperature(temperatures: Iterable[float]) -> float:

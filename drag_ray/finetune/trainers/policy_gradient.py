@@ -24,7 +24,6 @@ from drag_ray.finetune.losses import (
     LossOptions,
     compute_engine_gap,
     compute_kl,
-    is_clipped,
 )
 from drag_ray.finetune.start import use_start
 from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities
@@ -145,7 +144,7 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
         drawn = gather_drawn(inputs, now, start, start, engine_gap)
         options = self._loss_options
         kl = compute_kl(now.detach(), start)
-        clipped = is_clipped(now.detach(), start, drawn.advantage, options.clip_range, options.clip_high)
+        clipped = self._loss.find_clipped(drawn, options)
         totals = torch.stack([kl.sum(), clipped.sum(), torch.ones_like(kl).sum()])
         self._totals["train" if model.training else "eval"].append(totals)
         if num_tokens is None:

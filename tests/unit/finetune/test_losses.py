@@ -79,7 +79,7 @@ def test_tokens_count_as_often_as_they_are_likelier_than_to_the_engine_within_bo
 
 
 @pytest.mark.parametrize(
-    ("loss", "aggregation", "expected"), [("grpo", "token", 3.0), ("grpo", "reply", 1.5), ("rloo", "token", 1.5)]
+    ("loss", "aggregation", "expected"), [("grpo", "token", 3.0), ("grpo", "reply", 1.5), ("rloo", "token", 3.0)]
 )
 def test_the_way_from_the_start_costs_by_token_or_by_reply(loss: str, aggregation: str, expected: float) -> None:
     drawn = draw([[1.0, 1.0], [1.0]], [0.0, 0.0])
@@ -90,12 +90,18 @@ def test_the_way_from_the_start_costs_by_token_or_by_reply(loss: str, aggregatio
     assert total.item() == pytest.approx(expected * one, abs=1e-5)
 
 
+@pytest.mark.parametrize(("loss", "expected"), [("grpo", [False] * 3), ("rloo", [True, True, False]), ("oapl", [False] * 3)])
+def test_tokens_are_clipped_by_themselves_or_with_their_reply(loss: str, expected: list[bool]) -> None:
+    drawn = draw([[1.3, 1.3], [1.3]], [1.0, 1.0])  # 1.69 together
+    assert LOSSES[loss].find_clipped(drawn, OPTIONS).tolist() == expected
+
+
 def test_advantages_in_units_of_their_deviation() -> None:
     rows = [{"advantage": value} for value in (1.0, 3.0, 5.0, 7.0)]
     standardise(rows)
-    assert [row["advantage"] for row in rows] == pytest.approx([-3 / 5**0.5, -1 / 5**0.5, 1 / 5**0.5, 3 / 5**0.5])
+    assert [row["advantage"] for row in rows] == pytest.approx([value / 5**0.5 for value in (1, 3, 5, 7)])
     standardise(same := [{"advantage": 2.0}, {"advantage": 2.0}])
-    assert [row["advantage"] for row in same] == [0.0, 0.0]
+    assert [row["advantage"] for row in same] == [2.0, 2.0]
     assert {name for name, loss in LOSSES.items() if loss.is_standardised} == {"reinforce_pp"}
 
 

@@ -109,3 +109,10 @@ def test_numbers_that_are_not_finite_are_not_learned_and_name_their_rows(nano: P
     with pytest.raises(NotFiniteError, match=r"loss nan.*\(q1-0\).*Lower finetune.learning_rate"):
         learner.learn([rows[0], {**rows[1], "advantage": float("nan")}], 1)
     assert all(torch.equal(one, other) for one, other in zip(before, copy_trained(learner), strict=True))
+
+
+def test_a_step_of_which_all_rows_are_too_long_teaches_nothing_and_ends_nothing(nano: Path, tmp_path: Path) -> None:
+    learner = start(write(tmp_path, nano, max_length=16))
+    before = copy_trained(learner)
+    assert learner.learn(build_rows(nano), 1)["rows"] == 0
+    assert all(torch.equal(one, other) for one, other in zip(copy_trained(learner), before, strict=True))

@@ -280,3 +280,12 @@ def test_with_the_reward_candidates_a_search_earns_the_recall_that_it_adds_less_
     assert turns["reward"].to_list() == near(0.0, 0.5 - 0.05, -0.05)  # at rank 4 it is no candidate, at 2 it is one already
     assert whole["reward"] == pytest.approx(0.4)
     assert "added_recall" not in {*turns.columns, *whole}
+
+
+def test_with_the_reward_candidates_an_answer_is_what_improves_where_answers_are_scored(tmp_path: Path) -> None:
+    trajectory = change(
+        build_trajectory(build_search("a", 1), build_answer("42"), **asked_at(None)), task="answer", answers=("42",)
+    )
+    improvements = [score(tmp_path, trajectory, reward=name)[0]["improvement"].to_list() for name in ("gain", "candidates")]
+    assert improvements[0] == improvements[1]
+    assert improvements[0][-1] == 1.0

@@ -43,11 +43,22 @@ def test_trainers_have_gpus_of_their_own_where_one_is_left_for_engines(
     assert (devices.rollout.num_engines, devices.shares_gpu) == (num_engines, shares)
 
 
-def test_who_shares_a_gpu_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "count_gpus", lambda: 1)
+@pytest.mark.parametrize(
+    ("num_gpus", "options", "said"),
+    [
+        (1, {"rl": {"max_lag": 1}}, r"rl.max_lag 1: .* share 1 GPU"),
+        (2, {"engine": {"tensor_parallel_size": 2}}, r"tensor_parallel_size 2: the cluster has 2 GPU"),
+        (2, {"finetune": {"num_workers": 2}}, r"num_workers 2 .*one trainer and an engine of one GPU alone"),
+        (8, {"rollout": {"num_engines": 8}}, r"num_engines 8: beside the trainers there are GPUs for 7 of the 8"),
+    ],
+)
+def test_what_there_are_no_gpus_for_is_refused_before_anything_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch, num_gpus: int, options: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(stage, "count_gpus", lambda: num_gpus)
     monkeypatch.setattr(stage, "takes_gpus", lambda device: True)
-    with pytest.raises(ConfigError, match=r"rl.max_lag 1: .* share 1 GPU"):
-        plan_devices(take(rl={"max_lag": 1}))
+    with pytest.raises(ConfigError, match=said):
+        plan_devices(take(**options))
 
 
 def test_an_adapter_has_the_lowest_rank_that_it_fits_into() -> None:

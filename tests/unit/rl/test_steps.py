@@ -22,25 +22,35 @@ NAMES = ["a", "b", "c", "d", "e"]
 
 
 def test_every_question_comes_once_before_any_comes_again_in_another_order() -> None:
-    drawn = [name for start in range(10) for name in draw_next(NAMES, 7, start, 1)]
+    drawn = [name for start in range(10) for name in draw_next(NAMES, 7, start, 1)[0]]
     assert sorted(drawn[:5]) == sorted(drawn[5:]) == NAMES
     assert drawn[:5] != drawn[5:]
-    assert draw_next(NAMES, 7, 1, 3) == drawn[1:4]
-    assert draw_next(NAMES, 8, 0, 5) != drawn[:5]
-    assert len(draw_next(NAMES, 7, 0, 9)) < 9  # none twice at once
+    assert draw_next(NAMES, 7, 1, 3) == (drawn[1:4], 4)
+    assert draw_next(NAMES, 8, 0, 5)[0] != drawn[:5]
+
+
+def test_a_step_is_full_where_a_new_order_begins_and_none_comes_twice_in_it() -> None:
+    place = 0
+    for _ in range(20):
+        first, place = draw_next(NAMES, 7, place, 3)
+        refill, place = draw_next(NAMES, 7, place, 1, first)
+        assert len({*first, *refill}) == 4
+    assert draw_next(NAMES, 7, 0, 9)[0] == draw_next(NAMES, 7, 0, 5)[0]  # there are no others
+    assert draw_next(NAMES, 7, 0, 1, NAMES)[0] == []
 
 
 def test_the_ledger_knows_what_was_drawn_and_what_came_of_it(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     ledger = StepLedger(path)
-    ledger.add({"event": "drawn", "step": 1, "policy": 0, "questions": ["a", "b"]})
-    ledger.add({"event": "drawn", "step": 1, "policy": 0, "questions": ["c"]})
+    ledger.add({"event": "drawn", "step": 1, "policy": 0, "questions": ["a", "b"], "next_place": 2})
+    ledger.add({"event": "drawn", "step": 1, "policy": 0, "questions": ["c"], "next_place": 5})
     ledger.add({"event": "trained", "step": 1, "figures": {"reward": 0.5}})
     with path.open("ab") as stream:
         stream.write(b'{"event": "drawn", "step": 2, "pol')  # as a kill leaves it
     for known in (ledger, StepLedger(path)):
         assert (known.find_policy(1), known.find_policy(2)) == (0, None)
         assert (known.find_questions(1), known.count_draws(1), known.num_drawn) == (["a", "b", "c"], 2, 3)
+        assert known.next_place == 5
         assert (known.read_figures("trained"), known.read_figures("validated")) == ({1: {"reward": 0.5}}, {})
 
 
@@ -88,6 +98,14 @@ def test_options_without_which_nothing_is_learned_are_refused() -> None:
     check()
     with pytest.raises(ConfigError, match="rl trains weights"):
         check(engine={"backend": "openai", "model": "m", "endpoint": {"address": "http://there"}}, finetune={})
+    with pytest.raises(ConfigError, match="the same reply each time"):
+        check(rl={"preset": "greedy"})
+    for options in (
+        {"rl": {"preset": "creative", "max_lag": 1}},
+        {"rl": {"preset": "low_temp"}, "finetune": {"grpo": {"loss": "oapl"}}},
+    ):
+        with pytest.raises(ConfigError, match="record at temperature 1"):
+            check(**options)
     with pytest.raises(ConfigError, match="Leave the judge out"):
         check(process={"judge": {"enabled": True}})
     for options in ({"rl": {"max_lag": 1}}, {"finetune": {"grpo": {"loss": "oapl"}}}):
