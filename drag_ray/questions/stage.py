@@ -104,9 +104,8 @@ def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> 
     pages = [PageText(Evidence(file, page_number), text, image) for file, page_number, text, image in rows]
     unfit = find_unfit(pages, settings.min_words, settings.page_view == "image")
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
-    orders = plan_orders(
-        spread_pages((page for page in pages if page.place not in unfit), sections.seed), settings.kinds, settings.limit
-    )
+    fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)
+    orders = plan_orders(fit, settings.kinds, settings.limit, [page for page in pages if page.place in unfit])
     counts = _count_pages(pages, unfit)
     if not orders:
         raise DataError(
