@@ -1,6 +1,7 @@
 """Drafts: questions as the model wrote them, with what became of each, and the counts and tables that are made of them."""
 
-from collections import Counter
+import logging
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -8,6 +9,9 @@ from typing import Any, Literal, get_args
 from pydantic import TypeAdapter
 
 from drag_ray.corpus import question_images
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.near_duplicates import NearDuplicates
+from drag_ray.corpus.split import split_questions
 from drag_ray.questions.config import QuestionsConfig, RewritingName
 from drag_ray.questions.filters import find_repeated
 from drag_ray.questions.prompts import list_shown_questions
@@ -96,6 +100,7 @@ class Draft:
 
 
 DRAFT = TypeAdapter(Draft)
+_logger = logging.getLogger(__name__)
 
 
 def drop_repeated(drafts: Sequence[Draft], config: QuestionsConfig) -> list[Draft]:
@@ -103,9 +108,30 @@ def drop_repeated(drafts: Sequence[Draft], config: QuestionsConfig) -> list[Draf
     if "near_duplicate" not in config.filters:
         return list(drafts)
     examples = (*config.examples, *list_shown_questions())
-    kept = [place for place, draft in enumerate(drafts) if not draft.reason]
-    repeated = {kept[place] for place in find_repeated([drafts[place].question for place in kept], examples)}
+    asked = defaultdict[str, list[int]](list)  # by their pictures: of two, the same words ask something else
+    for place, draft in enumerate(drafts):
+        if not draft.reason:
+            asked[draft.image].append(place)
+    repeated = set[int]()
+    for image, places in asked.items():
+        found = find_repeated([drafts[place].question for place in places], () if image else examples)
+        repeated.update(places[number] for number in found)
     return [replace(draft, reason="near_duplicate") if place in repeated else draft for place, draft in enumerate(drafts)]
+
+
+def split_drafts(drafts: Sequence[Draft], near_duplicates: NearDuplicates, corpus: CorpusConfig) -> list[Question]:
+    """Their questions with splits, by document; by page where no document is small enough for the test.
+
+    Args:
+        near_duplicates: among all their pages: that of an image is on one side too, though it is no evidence.
+    """
+    tied = [replace(draft.to_question(), evidence=draft.places) for draft in drafts]
+    split, _ = split_questions(tied, corpus.test_fraction, corpus.seed, "document", near_duplicates)
+    if corpus.test_fraction and tied and not any(question.split == "test" for question in split):
+        split, _ = split_questions(tied, corpus.test_fraction, corpus.seed, "question", near_duplicates)
+        _logger.info("questions: no document has few enough of them for the test, so they are split by page")
+    splits = {question.id: question.split for question in split}
+    return [replace(draft.to_question(), split=splits[draft.id]) for draft in drafts]
 
 
 def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """The graph of pages: two are linked by a document that one of them names, and by rare words that both have."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ from drag_ray.questions.pages import PageText
 from drag_ray.types import Evidence
 
 _MAX_PAGES = 10
-"""A word or a name that stands on more pages links none of them."""
+"""A word or a name that stands on more pages links none of them, and the links of no more pages lead to the same one: otherwise
+every walk would come to a table of contents."""
 _MIN_LETTERS = 4
 _MAX_SHARED = 0.5
 """of the words of the page that has fewer: from there on the pages say the same"""
@@ -32,43 +34,53 @@ Graph = Mapping[Evidence, Sequence[Link]]
 """The links of each page that has any, the strongest first."""
 
 
-def link_pages(pages: Sequence[PageText], within_file: bool) -> Graph:
+def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[PageText] = ()) -> Graph:
     """The pages as a graph. A word counts the more the fewer pages have it, and the name of a document as if nobody else had it.
 
-    Words have four letters or more. A page names a document by its file's name or its title (see `list_names`): so do the words
-    of a hyperlink. The link leads to the first page of that document.
+    Words have four letters or more. A page names a document by its file's name or its title (see `list_names`), if these are of
+    two words or more: so do the words of a hyperlink. The link leads to the first of the pages of that document.
 
     Args:
         pages: those that may be linked.
         within_file: whether pages of one file are linked, or those of different files.
+        others: pages that are not linked, on which documents may have their titles.
     """
     words = [{word for word in list_words(page.text) if len(word) >= _MIN_LETTERS and not word.isdecimal()} for page in pages]
     holders = defaultdict[str, list[int]](list)
     for place, held in enumerate(words):
         for word in held:
             holders[word].append(place)
-    named = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_named(pages)
-    graph: dict[Evidence, list[Link]] = {}
+    named = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_named(pages, others)
+    candidates: list[tuple[float, int, int, tuple[str, ...]]] = []
     for place, page in enumerate(pages):
         shared = defaultdict[int, dict[str, float]](dict)
         for word in sorted(words[place]):
             if len(holders[word]) <= _MAX_PAGES:
                 for other in holders[word]:
                     shared[other][word] = 1 / len(holders[word])
+        names = defaultdict[int, set[str]](set)
         for other, name in named[place]:
             shared[other][name] = 1.0
+            names[other].update(name.split())
         strengths = {
             other: sum(labels.values())
             for other, labels in shared.items()
             if other != place
             and (pages[other].place.file == page.place.file) == within_file
-            and len(words[place] & words[other]) < max(1, _MAX_SHARED * min(len(words[place]), len(words[other])))
+            and len((words[place] & words[other]) - names[other])
+            < max(1, _MAX_SHARED * min(len(words[place]), len(words[other])))
         }
-        best = nlargest(_MAX_LINKS, strengths, key=lambda other: (strengths[other], -other))
-        if best:
-            labels = {other: nlargest(_MAX_LABELS, shared[other], shared[other].__getitem__) for other in best}
-            graph[page.place] = [Link(pages[other], tuple(labels[other])) for other in best]
-    return graph
+        for other in nlargest(_MAX_PAGES, strengths, key=lambda other: (strengths[other], -other)):
+            labels = nlargest(_MAX_LABELS, shared[other], shared[other].__getitem__)
+            candidates.append((-strengths[other], place, other, tuple(labels)))
+    graph = defaultdict[Evidence, list[Link]](list)
+    num_leading = Counter[int]()
+    for _, place, other, labels in sorted(candidates):
+        links = graph[pages[place].place]
+        if len(links) < _MAX_LINKS and num_leading[other] < _MAX_PAGES:
+            links.append(Link(pages[other], labels))
+            num_leading[other] += 1
+    return {place: links for place, links in graph.items() if links}
 
 
 def list_names(page: PageText) -> set[tuple[str, ...]]:
@@ -76,41 +88,44 @@ def list_names(page: PageText) -> set[tuple[str, ...]]:
     is short enough for a title. One of fewer than four letters is none."""
     title = next(filter(str.strip, page.text.splitlines()), "") if page.place.page_number == 1 else ""
     names = {tuple(list_words(text)) for text in (PurePosixPath(page.place.file).stem, title)}
-    return {name for name in names if len(name) <= _MAX_NAME_WORDS and len("".join(name).strip("0123456789")) >= _MIN_LETTERS}
+    return {name for name in names if len(name) <= _MAX_NAME_WORDS and sum(map(str.isalpha, "".join(name))) >= _MIN_LETTERS}
 
 
-def _find_named(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
+def _find_named(pages: Sequence[PageText], others: Iterable[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
     """For the place of each page the places of those that it names or that name it, with the name."""
+    owners = defaultdict[tuple[str, ...], set[str]](set)
+    for page in chain(pages, others):
+        for name in list_names(page):
+            if len(name) > 1:  # a single one, such as `data` or `notes`, may be any word
+                owners[name].add(page.place.file)
     last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
     firsts = {pages[place].place.file: place for place in last_first}
-    owners = defaultdict[tuple[str, ...], list[int]](list)
-    for place in firsts.values():
-        for name in list_names(pages[place]):
-            owners[name].append(place)
-    beginnings = defaultdict[str, list[tuple[str, ...]]](list)
-    for name, places in owners.items():
-        if len(places) == 1:  # otherwise it tells no document from another
-            beginnings[name[0]].append(name)
+    leading: dict[tuple[str, ...], int] = {}
+    lengths = defaultdict[str, set[int]](set)
+    for name, files in owners.items():
+        if len(files) == 1 and (file := min(files)) in firsts:  # a name of two documents tells neither from the other
+            leading[name] = firsts[file]
+            lengths[name[0]].add(len(name))
     naming = defaultdict[tuple[str, ...], set[int]](set)
     for place, page in enumerate(pages):
         words = list_words(page.text)
         for start, word in enumerate(words):
-            for name in beginnings.get(word, ()):
-                its_file = pages[owners[name][0]].place.file
-                if tuple(words[start : start + len(name)]) == name and page.place.file != its_file:
+            for length in lengths.get(word, ()):
+                name = tuple(words[start : start + length])
+                if name in leading and page.place.file != pages[leading[name]].place.file:
                     naming[name].add(place)
     found = defaultdict[int, list[tuple[int, str]]](list)
     for name, places in naming.items():
         for place in sorted(places) if len(places) <= _MAX_PAGES else ():
-            found[place].append((owners[name][0], " ".join(name)))
-            found[owners[name][0]].append((place, " ".join(name)))
+            found[place].append((leading[name], " ".join(name)))
+            found[leading[name]].append((place, " ".join(name)))
     return found
 
 
-def find_walk(
+def find_walks(
     graph: Graph, start: PageText, num_links: int, files: frozenset[str] = frozenset(), known: frozenset[str] = frozenset()
-) -> tuple[Link, ...] | None:
-    """The links of a walk from a page, the strongest first; None where there is no walk of so many.
+) -> Iterator[tuple[Link, ...]]:
+    """The walks of so many links from a page, those of the strongest links first.
 
     Each goes on by a word that no page before the last one has, for otherwise the pages between could be left out.
 
@@ -119,12 +134,11 @@ def find_walk(
         known: words of the pages of these.
     """
     if not num_links:
-        return ()
+        yield ()
+        return
     behind = files | {start.place.file}, known | set(list_words(start.text))
     for link in graph.get(start.place, ()):
         labels = tuple(label for label in link.labels if not known.issuperset(list_words(label)))
         if link.page.place.file not in files and labels:
-            rest = find_walk(graph, link.page, num_links - 1, *behind)
-            if rest is not None:
-                return Link(link.page, labels), *rest
-    return None
+            for rest in find_walks(graph, link.page, num_links - 1, *behind):
+                yield Link(link.page, labels), *rest

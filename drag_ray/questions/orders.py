@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from drag_ray.questions.config import WALKS, KindName
-from drag_ray.questions.links import find_walk, link_pages
+from drag_ray.questions.links import find_walks, link_pages
 from drag_ray.questions.pages import PageText
 from drag_ray.storage.artifacts import compute_fingerprint
+from drag_ray.types import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +21,16 @@ class Order:
     links: tuple[tuple[str, ...], ...] = ()
 
 
-def plan_orders(pages: Sequence[PageText], kinds: Sequence[KindName], limit: int) -> list[Order]:
+def plan_orders(pages: Sequence[PageText], kinds: Sequence[KindName], limit: int, others: Sequence[PageText] = ()) -> list[Order]:
     """The questions to write: kinds in turn over the pages, then the next kind of each page, until there are `limit` of them; for
-    a limit of 0 one of each page. A kind of several pages is left out of a page from which no walk leads over so many."""
-    return list(islice(_plan(pages, kinds, len(kinds) if limit else 1), limit or None))
+    a limit of 0 one of each page. A kind of several pages is left out of a page from which no walk leads over so many that are
+    not asked about together already. The titles of documents may stand on `others`, which are not asked about."""
+    return list(islice(_plan(pages, kinds, len(kinds) if limit else 1, others), limit or None))
 
 
-def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int) -> Iterator[Order]:
-    graphs = {within: link_pages(pages, within) for within in {WALKS[kind][1] for kind in kinds if kind in WALKS}}
+def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int, others: Sequence[PageText]) -> Iterator[Order]:
+    graphs = {within: link_pages(pages, within, others) for within in {WALKS[kind][1] for kind in kinds if kind in WALKS}}
+    ordered = set[tuple[KindName, frozenset[Evidence]]]()
     for turn in range(turns):
         for number, page in enumerate(pages):
             kind = kinds[(number + turn) % len(kinds)]
@@ -35,5 +38,11 @@ def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int) -> I
             num_pages, within = WALKS.get(kind, (1, False))
             if num_pages == 1:
                 yield Order(id, kind, (page,))
-            elif walk := find_walk(graphs[within], page, num_pages - 1):
-                yield Order(id, kind, (page, *(link.page for link in walk)), tuple(link.labels for link in walk))
+                continue
+            for walk in find_walks(graphs[within], page, num_pages - 1):
+                walked = (page, *(link.page for link in walk))
+                asked = kind, frozenset(one.place for one in walked)
+                if asked not in ordered:
+                    ordered.add(asked)
+                    yield Order(id, kind, walked, tuple(link.labels for link in walk))
+                    break

@@ -6,8 +6,10 @@ and the answer stays the same and the only one.
 
 import re
 from collections.abc import Sequence
+from itertools import product, starmap
 from typing import NamedTuple
 
+from drag_ray.agent.keywords import STOP_WORDS
 from drag_ray.agent.shown_images import Content, list_parts, text_part
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.engine.generate import Message
@@ -15,6 +17,7 @@ from drag_ray.questions.config import RewritingName
 from drag_ray.questions.links import list_names
 from drag_ray.questions.pages import PageText
 from drag_ray.questions.prompts import build_form, read_object, show_below
+from drag_ray.search.analyzer import CJK
 
 _HOW: dict[RewritingName, str] = {
     "anchored": "The question is asked with an image of the first page. Replace the name of what that page is about by its kind "
@@ -32,6 +35,7 @@ _IMAGE = re.compile(
     r"\b(?:images?|pictures?|photos?|photographs?|bild(?:e[ns]?|er)?|abbildung|fotos?|imagen|fotografía)\b", re.IGNORECASE
 )
 _CAPTION = "(This page is the image that the question speaks of.)\n"
+_CJK = re.compile(f"[{CJK}]")
 _MIN_LETTERS = 4
 REWRITING_FORM = build_form({"name": 100, "question": 500})
 """The form of a rewritten question, in which an engine of vLLM can draw the reply."""
@@ -57,22 +61,30 @@ def read_rewritten(reply: str) -> Rewritten | None:
 
 
 def is_replaced(kind: RewritingName, before: str, rewritten: Rewritten, pictured: PageText | None) -> bool:
-    """True if a name stood in the question and no word of it of four letters or more does any longer; of a shorter name, none.
+    """True if a name stood in the question and no longer does: no word of it of four letters or more that is no stop word of
+    English begins a word of the new one, or begins with one. A name without such a word is none, but in Chinese, Japanese or
+    Korean, where none of its characters may be left.
 
     A question that is asked with an image has to speak of it, in English, German, French or Spanish, and not to name the document
     of `pictured`, the page that it shows; what became the image has to stand on that page, if this has text.
     """
     name, asked = list_words(rewritten.name), list_words(rewritten.question)
-    telling = {word for word in name if len(word) >= _MIN_LETTERS} or set(name)
-    if not set(name) <= set(list_words(before)) or telling & set(asked):
+    telling = [word for word in name if len(word) >= _MIN_LETTERS and word not in STOP_WORDS] or list(filter(_CJK.match, name))
+    if not telling or not _has_run(list_words(before), name) or any(starmap(_begin_alike, product(telling, asked))):
         return False
     if pictured is None:
         return True
-    named = any(
-        tuple(asked[place : place + len(words)]) == words for words in list_names(pictured) for place in range(len(asked))
-    )
+    named = any(_has_run(asked, words) for words in list_names(pictured))
     stands_there = kind != "anchored" or not pictured.text or has_words(pictured, rewritten.name)
     return _IMAGE.search(rewritten.question) is not None and not named and stands_there
+
+
+def _has_run(words: Sequence[str], run: Sequence[str]) -> bool:
+    return any(list(words[place : place + len(run)]) == list(run) for place in range(len(words)))
+
+
+def _begin_alike(telling: str, word: str) -> bool:
+    return word.startswith(telling) or (len(word) >= _MIN_LETTERS and telling.startswith(word))
 
 
 def has_words(page: PageText, text: str) -> bool:

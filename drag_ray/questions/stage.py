@@ -16,14 +16,12 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.corpus import page_images, question_images
-from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.near_duplicates import NearDuplicates, find_near_duplicates, list_evidence, write_near_duplicates
+from drag_ray.corpus.near_duplicates import find_near_duplicates, write_near_duplicates
 from drag_ray.corpus.questions import QUESTIONS_NAME
-from drag_ray.corpus.split import split_questions
 from drag_ray.errors import BudgetError, ConfigError, DataError
 from drag_ray.questions.config import WALKS, QuestionsSections
-from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated
+from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated, split_drafts
 from drag_ray.questions.orders import Order, plan_orders
 from drag_ray.questions.outcome import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME
 from drag_ray.questions.pages import PageText, Unfit, find_unfit, spread_pages
@@ -38,7 +36,7 @@ from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
 from drag_ray.storage.appended_lines import append_line, read_lines
 from drag_ray.storage.file_access import writing
-from drag_ray.types import Evidence, Question
+from drag_ray.types import Evidence
 
 _logger = logging.getLogger(__name__)
 
@@ -84,9 +82,8 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
             f"none of {len(drafts)} written questions is left ({_list_counts(counts)}); see {folder.path / REJECTED_NAME}. "
             "A larger model writes better ones (questions.writer), and questions.filters names what leaves them out."
         )
-    asked = [draft.to_question() for draft in kept.values()]
-    near_duplicates = find_near_duplicates(pages, list_evidence(asked))
-    questions = _split(asked, near_duplicates, sections.corpus)
+    near_duplicates = find_near_duplicates(pages, dict.fromkeys(page for draft in kept.values() for page in draft.places))
+    questions = split_drafts(list(kept.values()), near_duplicates, sections.corpus)
     artifacts.write_jsonl(folder.path / ROWS_NAME, build_rows(questions, kept))
     store = ImageStore(index_dir / page_images.DIR_NAME)
     for key in {key for question in questions for key in question.images}:
@@ -104,9 +101,8 @@ def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> 
     pages = [PageText(Evidence(file, page_number), text, image) for file, page_number, text, image in rows]
     unfit = find_unfit(pages, settings.min_words, settings.page_view == "image")
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
-    orders = plan_orders(
-        spread_pages((page for page in pages if page.place not in unfit), sections.seed), settings.kinds, settings.limit
-    )
+    fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)
+    orders = plan_orders(fit, settings.kinds, settings.limit, [page for page in pages if page.place in unfit])
     counts = _count_pages(pages, unfit)
     if not orders:
         raise DataError(
@@ -174,12 +170,3 @@ def _stream_drafts(orders: Sequence[Order], sections: QuestionsSections, options
         draft = DRAFT.validate_json(row[DRAFT_COLUMN])
         before, seconds = time.monotonic(), time.monotonic() - before
         yield replace(draft, seconds=seconds)
-
-
-def _split(questions: Sequence[Question], near_duplicates: NearDuplicates, corpus: CorpusConfig) -> list[Question]:
-    """The questions with their splits, by document; by page where no document is small enough for the test."""
-    split, _ = split_questions(questions, corpus.test_fraction, corpus.seed, "document", near_duplicates)
-    if corpus.test_fraction and questions and not any(question.split == "test" for question in split):
-        split, _ = split_questions(questions, corpus.test_fraction, corpus.seed, "question", near_duplicates)
-        _logger.info("questions: no document has few enough of them for the test, so they are split by page")
-    return split

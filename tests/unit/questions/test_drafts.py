@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from drag_ray.config import build
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES
 from drag_ray.corpus.questions import read_questions
 from drag_ray.questions.config import QuestionsConfig
-from drag_ray.questions.drafts import Draft, Rewriting, build_rows, count_drafts, drop_repeated
+from drag_ray.questions.drafts import Draft, Rewriting, build_rows, count_drafts, drop_repeated, split_drafts
 from drag_ray.storage.artifacts import write_jsonl
 from drag_ray.types import Evidence
 
@@ -22,6 +24,31 @@ def test_a_question_is_repeated_only_by_one_that_is_kept_and_not_where_the_filte
     assert drop_repeated(drafts, without) == drafts
     copied = QuestionsConfig(examples=("where is the fuel kept",))
     assert [draft.reason for draft in drop_repeated(drafts, copied)] == ["known", "near_duplicate", "near_duplicate"]
+
+
+def test_the_same_words_about_another_picture_are_another_question() -> None:
+    pictured = [replace(DRAFT, id=f"q{number}", image=image) for number, image in enumerate(("a.jpg", "b.jpg", "a.jpg"))]
+    assert [draft.reason for draft in drop_repeated([DRAFT, *pictured], QuestionsConfig())] == ["", "", "", "near_duplicate"]
+
+
+def test_the_document_of_a_picture_is_on_one_side_of_the_split_though_it_is_no_evidence() -> None:
+    pictured = [
+        replace(
+            DRAFT,
+            id=f"p{number}",
+            file=f"{number}.pdf",
+            question=f"Who is {number}?",
+            image="a.jpg",
+            other_pages=(Evidence(f"other{number}.pdf", 1),),
+        )
+        for number in range(10)
+    ]
+    plain = [replace(DRAFT, id=f"q{number}", file=f"{number}.pdf", question=f"Where is {number}?") for number in range(10)]
+    split = split_drafts([*pictured, *plain], NO_NEAR_DUPLICATES, CorpusConfig(test_fraction=0.5))
+    assert [question.evidence for question in split[:10]] == [draft.other_pages for draft in pictured]
+    sides = [question.split for question in split]
+    assert sides[:10] == sides[10:]
+    assert set(sides) == {"train", "test"}
 
 
 def test_each_reason_is_counted_and_a_kept_question_costs_what_all_drafts_have_cost() -> None:

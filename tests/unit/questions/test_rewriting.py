@@ -36,6 +36,10 @@ def test_pages_are_data_and_cannot_end_the_place_where_they_stand() -> None:
         ("the Kestrel", "When does the maker of the gyrocompass of the plane of 340 litres close?", True),
         ("Kestrel", "When does the maker of the gyrocompass of the plane called KESTREL close?", False),
         ("Merlin", "When does the maker of the gyrocompass of the plane of 340 litres close?", False),
+        ("Kestrel", "When does the maker of the gyrocompass of Kestrels close?", False),
+        ("Kestrel gyrocompass", "When does the maker of what the plane of 340 litres has close?", False),
+        ("of the", "Whoever makes gyrocompasses for Kestrel planes closes when?", False),
+        ("when does", "In which month closes the maker for Kestrel planes?", False),
     ],
 )
 def test_a_name_is_replaced_that_stood_there_and_stands_there_no_longer(name: str, question: str, is_right: bool) -> None:
@@ -58,6 +62,18 @@ def test_a_question_about_an_image_speaks_of_it_and_does_not_name_its_document(
     kind: str, name: str, question: str, is_right: bool
 ) -> None:
     assert is_replaced(kind, BEFORE, Rewritten(name, question), START) == is_right  # type: ignore[arg-type]
+
+
+def test_a_name_is_replaced_where_each_character_is_a_word() -> None:
+    before, after = "风筝手册的油是多少?", "那本书的油是多少?"
+    assert is_replaced("fuzzy", before, Rewritten("风筝手册", after), None)
+    assert not is_replaced("fuzzy", before, Rewritten("风筝手册", "风筝的油是多少?"), None)
+
+
+def test_a_name_in_the_plural_leaves_none_in_the_singular() -> None:
+    before = "Which fuel do Kestrels take?"
+    assert is_replaced("fuzzy", before, Rewritten("Kestrels", "Which fuel do these planes take?"), None)
+    assert not is_replaced("fuzzy", before, Rewritten("Kestrels", "Which fuel does the plane Kestrel take?"), None)
 
 
 def test_of_an_image_whose_page_has_no_text_any_name_may_be_replaced() -> None:
