@@ -17,20 +17,20 @@ LINES = {
     "cli": 620,
     "cluster": 1_270,
     "collect": 170,
-    "corpus": 3_900,
+    "corpus": 3_910,
     "embed": 90,
     "engine": 3_950,
     "evaluate": 5_600,
     "examples": 630,
-    "finetune": 4_610,
+    "finetune": 4_630,
     "format": 2_760,
     "index": 570,
     "pipeline": 1_400,
     "process": 2_430,
     "prompt": 590,
-    "questions": 1_440,
+    "questions": 1_490,
     "recipes": 1_320,
-    "rl": 920,
+    "rl": 980,
     "rollout": 3_150,
     "search": 2_780,
     "serve": 4_570,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 434
 OPTIONS = 375
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_500
+TEST_LINES = 48_650
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
