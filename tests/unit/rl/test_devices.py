@@ -1,17 +1,19 @@
 """The devices of engines and trainers, and the questions of both sides."""
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from factories import build_page, build_question
 from small_index import finish_index
 
-from drag_ray.errors import ConfigError, DataError
+from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rl import stage
 from drag_ray.rl.config import RlSections
-from drag_ray.rl.stage import find_rank, plan_devices, split_questions
+from drag_ray.rl.stage import Devices, find_rank, plan_devices, split_questions
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Evidence, Page, Question
 
@@ -59,6 +61,28 @@ def test_what_there_are_no_gpus_for_is_refused_before_anything_waits_for_them(
     monkeypatch.setattr(stage, "takes_gpus", lambda device: True)
     with pytest.raises(ConfigError, match=said):
         plan_devices(take(**options))
+
+
+def test_a_trainer_that_is_told_to_end_hears_of_it_after_its_step_and_is_ended_where_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    heard, ended = list[bool](), list[str]()
+
+    def fit(trainer: Any, *_: Any) -> None:
+        time.sleep(0.3)  # a step that takes longer than it is waited for
+        heard.append(any(tmp_path.glob(".stop-*")))
+
+    (tmp_path / "policies").mkdir()
+    monkeypatch.setattr(stage, "_END_S", 0.05)
+    monkeypatch.setattr(stage, "find_seeing", lambda *_, **__: None)
+    monkeypatch.setattr(stage, "size_workers", lambda *_, **__: SimpleNamespace(num_workers=1, num_cpus=1))
+    monkeypatch.setattr(stage, "build_trainer", lambda *_: SimpleNamespace(abandon=lambda: ended.append("abandoned")))
+    monkeypatch.setattr(stage, "fit", fit)
+    sections, options = take(), SimpleNamespace(run_dir=tmp_path, image_dirs=())
+    devices = Devices(sections.rollout, 1, trains_on_gpu=False, shares_gpu=False)
+    with pytest.raises(TrainError, match="a limit"), stage._learning(sections, options, devices):  # type: ignore[arg-type]
+        raise TrainError("a limit")
+    assert (heard, ended, list(tmp_path.glob(".stop-*"))) == ([True], ["abandoned"], [])
 
 
 def test_an_adapter_has_the_lowest_rank_that_it_fits_into() -> None:
