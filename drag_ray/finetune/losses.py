@@ -19,7 +19,6 @@ than training has with the same weights, and for policies that are some steps ol
 https://fengyao.notion.site/off-policy-rl, as TRL's GRPO has it with `vllm_importance_sampling_mode` token_truncate.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -139,12 +138,14 @@ class Loss(NamedTuple):
     Attributes:
         compute: of each token, or of each row where it is `of_replies`.
         baseline: of the advantages that it is made for.
+        clips: whether a ratio counts within bounds alone.
         is_standardised: whether these are in units of their deviation over all replies that are learned from at once.
     """
 
     compute: Callable[[DrawnTokens, LossOptions], "torch.Tensor"]
     baseline: Baseline
     of_replies: bool = False
+    clips: bool = True
     is_standardised: bool = False
 
     def total(self, drawn: DrawnTokens, options: LossOptions, kl_weight: float, aggregation: Aggregation) -> "torch.Tensor":
@@ -160,8 +161,8 @@ class Loss(NamedTuple):
 
     def find_clipped(self, drawn: DrawnTokens, options: LossOptions) -> "torch.Tensor":
         """True for tokens without gradient, of shape (tokens,), as the policy went as far as it may with them or their reply."""
-        if self.compute is _lose_regressed:
-            return drawn.now < -math.inf
+        if not self.clips:
+            return drawn.rows < 0
         bounds = (options.clip_range, options.clip_high)
         if not self.of_replies:
             return is_clipped(drawn.now, drawn.old, drawn.advantage, *bounds)
@@ -177,7 +178,7 @@ LOSSES = {
     "grpo": Loss(_lose_clipped_tokens, "mean"),
     "rloo": Loss(_lose_clipped_replies, "others", of_replies=True),
     "reinforce_pp": Loss(_lose_clipped_tokens, "mean", is_standardised=True),
-    "oapl": Loss(_lose_regressed, "optimal", of_replies=True),
+    "oapl": Loss(_lose_regressed, "optimal", of_replies=True, clips=False),
 }
 """By the names of `finetune.grpo.loss`."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.agent.degeneration import copies_question, find_repetitive
+from drag_ray.finetune.methods.grpo import LEAST_ADVANTAGE
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.leaks import find_leaks, screen_rows
@@ -19,7 +20,6 @@ from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
 from drag_ray.types import ActionKind
 
-_LEAST_ADVANTAGE = 1e-6
 _ACTING = (ActionKind.SEARCH.value, ActionKind.TOOL.value)
 
 
@@ -54,7 +54,7 @@ def build_batch(part: ScoredPart, config: FormatConfig) -> Batch:
     """The training rows of rollouts. Those that leak are left out."""
     row_format = load_format("rl_steps")
     rows = screen_rows(row_format.build_rows(part, config), find_leaks(part.trajectories))
-    learned = rows.filter(pl.col("advantage").abs() > _LEAST_ADVANTAGE)["question_id"].unique()
+    learned = rows.filter(pl.col("advantage").abs() >= LEAST_ADVANTAGE)["question_id"].unique()
     layout = Layout.of(part.trajectories)
     table = layout.apply(rows, row_format.schema, part.trajectories.select("trajectory_id", *SHOWN_COLUMNS))
     return Batch(encode_rows(table).lines.to_pybytes(), frozenset(learned), describe(part))

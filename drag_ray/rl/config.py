@@ -110,14 +110,15 @@ class RlSections(Sections):
             raise ConfigError(
                 f"rl.preset {self.rl.preset!r}: draws the same reply each time, so nothing can be compared. Take full."
             )
-        if temperature != 1 and (self.rl.max_lag or self.finetune.grpo.loss == "oapl"):
+        compares_with_engine = self.rl.max_lag > 0 or self.finetune.grpo.loss == "oapl"
+        if temperature != 1 and compares_with_engine:
             raise ConfigError(
                 f"rl.preset {self.rl.preset!r}: with rl.max_lag, and with the loss oapl, a reply is compared with the policy "
                 "that drew it, whose log-probabilities engines record at temperature 1. Take full."
             )
         if self.process.judge.enabled:
             raise ConfigError("process.judge.enabled: rl scores rollouts by evidence and answers alone. Leave the judge out.")
-        if not self.engine.logprobs and (self.rl.max_lag or self.finetune.grpo.loss == "oapl"):
+        if not self.engine.logprobs and compares_with_engine:
             raise ConfigError(
                 "engine.logprobs off: with rl.max_lag, and with the loss oapl, training has to know how likely a reply was to "
                 "the policy that drew it. Turn it on."

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import open_stage_recorder
@@ -38,21 +38,18 @@ _FIGURES_NAME = "figures.json"
 _GREEDY = "greedy"
 
 
-class RollOut(Protocol):
-    """Rolls questions out in a folder with the policy in another; what is there already is not rolled out again."""
+class Draw(NamedTuple):
+    """Questions to roll out, as `build_plan` takes them, and what the log calls them."""
 
-    def __call__(
-        self,
-        folder: Path,
-        policy_dir: Path,
-        questions: Sequence[Question],
-        preset: str,
-        num_samples: int,
-        seed: int,
-        label: str,
-    ) -> list[Path]:
-        """The files of the rollouts."""
-        ...
+    questions: Sequence[Question]
+    preset: str
+    num_samples: int
+    seed: int
+    label: str
+
+
+RollOut = Callable[[Path, Path, Draw], list[Path]]
+"""Rolls out in a folder with the policy in another, and gives the files; what is there already is not rolled out again."""
 
 
 class Course:
@@ -132,8 +129,8 @@ class Course:
         while True:
             names = self._ledger.find_questions(step)
             asked = [self._questions[name] for name in names]
-            drawn_with = (settings.preset, settings.samples_per_question, seed, f"rl step {step}")
-            paths = self._roll_out(folder, locate_policy(self._stage_dir, policy), asked, *drawn_with)
+            draw = Draw(asked, settings.preset, settings.samples_per_question, seed, f"rl step {step}")
+            paths = self._roll_out(folder, locate_policy(self._stage_dir, policy), draw)
             batch = build_batch(score(paths, self._sections.process), self._sections.rows)
             missing = settings.questions_per_step - len(batch.learned)
             is_full = missing <= 0 or self._ledger.count_draws(step) > settings.refills
@@ -176,8 +173,8 @@ class Course:
             return
         folder = self._stage_dir / VALIDATION_DIR_NAME / f"{step:05}"
         folder.mkdir(parents=True, exist_ok=True)
-        drawn_with = (_GREEDY, 1, self._sections.seed, f"rl validation {step}")
-        paths = self._roll_out(folder, locate_policy(self._stage_dir, step), self._validation, *drawn_with)
+        draw = Draw(self._validation, _GREEDY, 1, self._sections.seed, f"rl validation {step}")
+        paths = self._roll_out(folder, locate_policy(self._stage_dir, step), draw)
         figures = describe(score(paths, self._sections.process))
         self._ledger.add({"event": "validated", "step": step, "figures": figures})
         self._write_curve()

@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import time
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit,
 from drag_ray.finetune.workers import size_workers
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.rl.config import RlSections
-from drag_ray.rl.course import Course
+from drag_ray.rl.course import Course, Draw
 from drag_ray.rl.learning import POLICIES_DIR_NAME, LearningJob, list_policies, locate_policy, run_learning
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
@@ -251,21 +251,11 @@ def _end(trainer: GroupTrainer, outcome: "Future[DragRayError | None]") -> None:
             trainer.abandon()
 
 
-def _roll_out(
-    options: WorkerOptions,
-    settings: RolloutConfig,
-    folder: Path,
-    policy_dir: Path,
-    questions: Sequence[Question],
-    preset: str,
-    num_samples: int,
-    seed: int,
-    label: str,
-) -> list[Path]:
+def _roll_out(options: WorkerOptions, settings: RolloutConfig, folder: Path, policy_dir: Path, draw: Draw) -> list[Path]:
     """`RollOut` by engines that are kept."""
     if options.image_dirs and not (own := folder / IMAGES_DIR_NAME).exists():
         own.symlink_to(_IMAGES)
     policy = Policy(options.engine.model, str(policy_dir))
-    plan = build_plan(questions, (preset,), num_samples, seed)
-    run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, label)
+    plan = build_plan(draw.questions, (draw.preset,), draw.num_samples, draw.seed)
+    run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, draw.label)
     return journal.list_files(folder, TRAJECTORIES_DIR_NAME)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from drag_ray.finetune.images import TrainingImages
 
-_LEAST_ADVANTAGE = 1e-6
+LEAST_ADVANTAGE = 1e-6
 """Equal rewards may differ by rounding, and then they differ from their mean."""
 
 
@@ -91,7 +91,7 @@ class GRPO(AdapterMethod):
             drawn, log_probabilities = step["completion_token_ids"], step.get("completion_logprobs") or []
             if not drawn:
                 return LeftOut.OFF_POLICY
-            if abs(step["advantage"]) < _LEAST_ADVANTAGE:
+            if abs(step["advantage"]) < LEAST_ADVANTAGE:
                 return LeftOut.WITHOUT_ADVANTAGE
             if log_probabilities and len(log_probabilities) != len(drawn):
                 raise DataError(

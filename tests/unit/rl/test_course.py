@@ -3,7 +3,6 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from factories import asked_at, build_question, build_search, build_trajectory, 
 from drag_ray.errors import TrainError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rl.config import RlSections
-from drag_ray.rl.course import Course
+from drag_ray.rl.course import Course, Draw
 from drag_ray.rl.learning import ROWS_NAME, list_policies, locate_policy, locate_step
 from drag_ray.rl.ledger import Entry, StepLedger
-from drag_ray.types import Question
 
 pytestmark = pytest.mark.seconds
 QUESTIONS = [build_question(id=f"q{number}", question=f"Where is thing {number} said?") for number in range(6)]
@@ -50,25 +48,18 @@ class Machine:
         if self._moment == self._last:
             raise Kill
 
-    def roll_out(
-        self,
-        folder: Path,
-        policy_dir: Path,
-        questions: Sequence[Question],
-        preset: str,
-        num_samples: int,
-        seed: int,
-        label: str,
-    ) -> list[Path]:
-        assert policy_dir.is_dir(), f"{label}: its policy is gone"
+    def roll_out(self, folder: Path, policy_dir: Path, draw: Draw) -> list[Path]:
+        assert policy_dir.is_dir(), f"{draw.label}: its policy is gone"
         paths = list[Path]()
-        for question in questions:
+        for question in draw.questions:
             path = folder / f"{question.id}.parquet"
             if not path.exists():
                 self.tick()
-                searches = [build_search("a thing", 1 if sample or question.id == DULL else 4) for sample in range(num_samples)]
+                searches = [
+                    build_search("a thing", 1 if sample or question.id == DULL else 4) for sample in range(draw.num_samples)
+                ]
                 rollouts = [
-                    build_trajectory(search, question=question, sample_index=sample, preset=preset, **asked_at(3))
+                    build_trajectory(search, question=question, sample_index=sample, preset=draw.preset, **asked_at(3))
                     for sample, search in enumerate(searches)
                 ]
                 write_trajectories(path, rollouts)
