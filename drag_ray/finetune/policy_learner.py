@@ -36,6 +36,7 @@ from drag_ray.finetune.tokenized_rows import AllTooLongError, RowTokenizer
 from drag_ray.finetune.trainer import load_to_train, prepare_process
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate
 from drag_ray.finetune.trainers.policy_gradient import DrawnScores, compare_engine, gather_drawn
+from drag_ray.finetune.trainers.shared_prefixes import can_share_prefixes, collate_pack, cut_packs
 
 _logger = logging.getLogger(__name__)
 
@@ -89,8 +90,9 @@ class PolicyLearner:
         images = open_training_images(job.model, job.image_dirs)
         self._tokenizer: Any = load_tokenizer(job.model)
         self._rows = RowTokenizer(self._tokenizer, job.config.max_length, images, job.compares_prompts)
-        self._collate = StepCollator(self._tokenizer.pad_token_id, images)
         self._model = _build_model(job)
+        self._shares = images is None and can_share_prefixes(self._model.get_base_model())
+        self._collate = collate_pack if self._shares else StepCollator(self._tokenizer.pad_token_id, images)
         self._scores = DrawnScores(self._model, temperature, fused=job.use_gpu)
         self._trained = [weight for weight in self._model.parameters() if weight.requires_grad]
         self._optimizer = torch.optim.AdamW(self._trained, lr=job.config.learning_rate, weight_decay=0.0)
@@ -164,9 +166,12 @@ class PolicyLearner:
             )
 
     def _cut(self, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """This process's share of the rows in batches, those of like lengths together."""
-        own = sorted(rows[self.rank :: self._num_workers], key=lambda row: len(row["input_ids"]))
+        """This process's share of the rows in batches: what they begin with is shared, or those of like lengths are together."""
         size = self._config.batch_size
+        if self._shares:  # as many tokens as so many of the longest would have
+            packs = list(cut_packs(rows, size * max(len(row["input_ids"]) for row in rows)))
+            return iter(packs[self.rank :: self._num_workers])
+        own = sorted(rows[self.rank :: self._num_workers], key=lambda row: len(row["input_ids"]))
         return (own[start : start + size] for start in range(0, len(own), size))
 
     def _prepare(self, rows: list[dict[str, Any]], knows_engine: bool) -> "_Prepared":

@@ -48,7 +48,7 @@ class DrawnScores:
 
         Args:
             model: what its forward is called through.
-            inputs: of `StepCollator`.
+            inputs: of `StepCollator` or `collate_pack`.
             temperature: that of the draws, or 1.
         """
         if self._heads:
@@ -84,11 +84,9 @@ def compare_engine(inputs: dict[str, Any], as_recorded: torch.Tensor) -> torch.T
 def gather_drawn(
     inputs: dict[str, Any], now: torch.Tensor, old: torch.Tensor, start: torch.Tensor, engine_gap: torch.Tensor
 ) -> DrawnTokens:
-    """The drawn tokens of a batch of `StepCollator`, with their log-probabilities."""
-    is_drawn = inputs["labels"][:, 1:] != IGNORED_LABEL
-    num_rows = len(is_drawn)
-    rows = torch.arange(num_rows, device=is_drawn.device).unsqueeze(1).expand_as(is_drawn)[is_drawn]
-    return DrawnTokens(now, old, start, engine_gap, inputs["advantage"][rows], rows, num_rows)
+    """The drawn tokens of a batch of `StepCollator` or `collate_pack`, with their log-probabilities."""
+    rows = inputs["rows"][:, 1:][inputs["labels"][:, 1:] != IGNORED_LABEL]
+    return DrawnTokens(now, old, start, engine_gap, inputs["advantage"][rows], rows, len(inputs["advantage"]))
 
 
 class PolicyGradientTrainer(TrainedTokensTrainer):
@@ -131,7 +129,7 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
         batches, num_tokens = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not self._loss.counts_replies(self._aggregation):
             return batches, num_tokens
-        num_rows = torch.tensor(sum(len(batch["labels"]) for batch in batches), device=device)
+        num_rows = torch.tensor(sum(len(batch["advantage"]) for batch in batches), device=device)
         return batches, torch.as_tensor(self.accelerator.gather(num_rows)).sum()
 
     def compute_batch_loss(self, model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None) -> torch.Tensor:

@@ -11,8 +11,9 @@ from trl.trainer.sft_trainer import SFTTrainer
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.trainers.adapter_trainer import AdapterTrainer
 
-_OF_THE_LOSS = ("labels", "weight", "advantage", "engine_log_probabilities")
-"""What of a batch the loss alone reads: what is learned, what a row counts, and how likely drawn tokens were to the engine."""
+_OF_THE_LOSS = ("labels", "weight", "advantage", "rows", "engine_log_probabilities")
+"""What of a batch the loss alone reads: what is learned, what a row counts, which row a token is of, and how likely drawn tokens
+were to the engine."""
 
 
 class SupervisedTrainer(AdapterTrainer, SFTTrainer):

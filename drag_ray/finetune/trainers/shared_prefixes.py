@@ -1,0 +1,105 @@
+"""Batches in which tokens that several rows begin with are computed once.
+
+The samples of a question have its prompt in common, and a later reply of a rollout has all that came before it: most of what a
+step of reinforcement learning reads is read again and again (https://arxiv.org/abs/2506.05433). Here all rows of a batch lie one
+after the other in a single sequence, in which each row is left with what it does not share with the one before it. A token is at
+its place in its own row and sees the tokens of that row alone, so its hidden state is what it would be in a row by itself.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from drag_ray.engine.models.tokens import IGNORED_LABEL
+
+_FULL_ATTENTION = "full_attention"
+
+
+def can_share_prefixes(model: Any) -> bool:
+    """True if the model sees a token by its mask and position alone: each layer attends to the whole context, by PyTorch's
+    attention, and none of them carries a state from a token to the next.
+    """
+    config = model.config.get_text_config()
+    layers = getattr(config, "layer_types", None) or [_FULL_ATTENTION]
+    has_window = bool(getattr(config, "sliding_window", None)) and not hasattr(config, "layer_types")
+    attends = model.config._attn_implementation == "sdpa" and set(layers) == {_FULL_ATTENTION} and not has_window
+    return attends and not getattr(model, "_is_stateful", False)
+
+
+def cut_packs(rows: Sequence[dict[str, Any]], max_tokens: int) -> Iterator[list[dict[str, Any]]]:
+    """Rows in packs of at most so many tokens, those shared with the row before counted once, and of one row at least.
+
+    Rows with a prefix in common come after each other, so that no earlier row shares more with one than that before it.
+    """
+    pack: list[dict[str, Any]] = []
+    num_tokens = 0
+    for row in sorted(rows, key=lambda row: row["input_ids"]):
+        added = len(row["input_ids"]) - (count_shared(pack[-1], row) if pack else 0)
+        if pack and num_tokens + added > max_tokens:
+            yield pack
+            pack, num_tokens, added = [], 0, len(row["input_ids"])
+        pack.append(row)
+        num_tokens += added
+    if pack:
+        yield pack
+
+
+def count_shared(before: dict[str, Any], row: dict[str, Any]) -> int:
+    """The tokens at the beginning of a row that it shares with another one.
+
+    What is learned is never among them, nor the token before it: that tells what comes next, which is another token in each row.
+    """
+    first_learned = next(place for place, label in enumerate(row["labels"]) if label != IGNORED_LABEL)
+    limit = max(0, min(first_learned - 1, len(before["input_ids"])))
+    one, other = (torch.tensor(of["input_ids"][:limit]) for of in (before, row))
+    differing = (one != other).nonzero()
+    return int(differing[0]) if len(differing) else limit
+
+
+def collate_pack(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """A batch of one sequence, for a model of `can_share_prefixes`.
+
+    Args:
+        rows: of `cut_packs`, with {input_ids, labels, advantage, engine_log_probabilities}.
+
+    Returns:
+        The columns of `StepCollator`, with `input_ids`, `labels`, `rows` and `engine_log_probabilities` of shape (1, tokens);
+        `position_ids` of that shape, and `attention_mask` of shape (1, 1, tokens, tokens), true where a token sees another.
+    """
+    starts, paths = [0], [torch.arange(len(rows[0]["input_ids"]))]
+    shared = [0]
+    for before, row in zip(rows, rows[1:], strict=False):
+        num_shared = count_shared(before, row)
+        start = int(paths[-1][-1]) + 1
+        own = torch.arange(start, start + len(row["input_ids"]) - num_shared)
+        starts.append(start)
+        shared.append(num_shared)
+        paths.append(torch.cat([paths[-1][:num_shared], own]))
+    num_tokens = int(paths[-1][-1]) + 1
+    sees = torch.zeros(num_tokens, num_tokens, dtype=torch.bool)
+    for start, num_shared, path in zip(starts, shared, paths, strict=True):
+        own = path[num_shared:]
+        sees[start : start + len(own), path[:num_shared]] = True
+        sees[start : start + len(own), start : start + len(own)] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
+    parts = [_cut_row(row, number, num_shared) for number, (row, num_shared) in enumerate(zip(rows, shared, strict=True))]
+    joined = {name: torch.cat([part[name] for part in parts])[None] for name in parts[0]}
+    advantage = torch.tensor([row["advantage"] for row in rows], dtype=torch.float32)
+    return {**joined, "attention_mask": sees[None, None], "advantage": advantage}
+
+
+def _cut_row(row: dict[str, Any], number: int, num_shared: int) -> dict[str, torch.Tensor]:
+    """The columns of a row's own tokens, of shape (tokens,)."""
+    tokens, labels = torch.tensor(row["input_ids"]), torch.tensor(row["labels"])
+    known = torch.full(labels.shape, math.nan)
+    if row["engine_log_probabilities"]:
+        known[labels != IGNORED_LABEL] = torch.tensor(row["engine_log_probabilities"])
+    columns = {
+        "input_ids": tokens,
+        "labels": labels,
+        "position_ids": torch.arange(len(tokens)),
+        "rows": torch.full(labels.shape, number),
+        "engine_log_probabilities": known,
+    }
+    return {name: values[num_shared:] for name, values in columns.items()}
