@@ -1,7 +1,8 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
-    [--methods ce] [--teacher FOLDER] [--reader FOLDER --methods reader,ce,ce_distilled,embed,embed_distilled]
+    [--methods ce] [--teacher FOLDER] [--additions FOLDER]
+    [--reader FOLDER --methods reader,ce,ce_distilled,embed,embed_distilled [--unlabelled 2000]]
     [--written FOLDER [--every-document] [--kinds fact,user] [--also unanswerable,known]]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
 python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
@@ -9,7 +10,8 @@ python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
 is not made again. With `--teacher` all encoders learn the scores of that model too; with `--reader` a causal model is trained to
-read pages (finetune method `rerank`), and those called `_distilled` learn its scores. With `--written` they learn from the
+read pages (finetune method `rerank`), and those called `_distilled` learn its scores, with `--unlabelled` of so many further
+questions too, of which nobody says what answers them. With `--written` they learn from the
 questions of FOLDER/SET, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over those
 of the test questions too, of some kinds alone, or also those that its filters have left out for some reasons. The second asks
 the test questions of each set with what the least seed has trained on every other. The third writes `results/rankers.json`, or
@@ -20,7 +22,8 @@ learned from the same questions, puts the 20 best in order), `tuned_dense` and `
 hybrid mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM25's N best) and `ce_hybrid@N` (the same of
 hybrid, or of `union`: the 20 best by words and the 20 best by vectors). `_blend` weighs its scores and those of the search,
 with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike; `_stacked`
-adds both with the factors that the validation questions teach, as an evaluation does. `reader` reads what `ce` does. `--methods`
+adds both with the factors that the validation questions teach, as an evaluation does. `reader` reads what `ce` does. `_added`
+has beside the 20 best of the search those that a query writer adds (`ask_writer.py`, `--additions`). `--methods`
 names what is trained; with what reads BM25's pages alone no features of hybrid are learned. One process takes one GPU; for
 several, start one for each with CUDA_VISIBLE_DEVICES.
 """
@@ -81,7 +84,7 @@ from drag_ray.search.rerank import PageRanker, ScoreHits, cut_passage, put_in_or
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage.appended_lines import read_lines
 from drag_ray.storage.json_text import parse_json
-from drag_ray.types import Evidence, Hits, Question
+from drag_ray.types import Evidence, Hit, Hits, Question
 
 SETS = ("medquad", "fairytaleqa", "ohr_bench", "financebench", "squad_v1_dev")
 DEPTH, UNION = 100, 20
@@ -109,6 +112,9 @@ PAIRS = {
     "ce_distilled@20": "ce@20",
     "ce_distilled_stacked@20": "ce_stacked@20",
     "tuned_dense_distilled": "tuned_dense",
+    "tuned_hybrid_added": "tuned_hybrid",
+    "ce_added_stacked": "ce_stacked@20",
+    "reader_added_stacked": "reader_stacked@20",
 }
 """Rankings, and those that each is compared with beside what all are."""
 UNTRAINED = ("question", "dense", "hybrid")
@@ -303,10 +309,11 @@ def rank_reread(
 def build_training_rows(
     questions: Sequence[Question], folder: Path, retrieval: str, options: argparse.Namespace, seed: int, run: Run
 ) -> pl.DataFrame:
-    """Rows of relevance of some questions, mined by a search, in as many parts as there are workers."""
-    config = FormatConfig.model_validate(
-        {"relevance_pages": NEGATIVES, "relevance_retrieval": retrieval, "relevance_chars": PAGE_CHARS, "seed": seed}
-    )
+    """Rows of relevance of some questions, mined by a search, in as many parts as there are workers; of those without evidence,
+    if there are any, for a teacher."""
+    given = {"relevance_pages": NEGATIVES, "relevance_retrieval": retrieval, "relevance_chars": PAGE_CHARS, "seed": seed}
+    has_all = all(question.evidence for question in questions)
+    config = FormatConfig.model_validate({**given, "teacher": {"model": "" if has_all else options.reader}})
     table = pl.DataFrame(
         {
             "question_id": [question.id for question in questions],
@@ -452,6 +459,7 @@ class SetBench:
             options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu, keep=True
         )
         self._found = search_vectors(self._test, search_words(self._test, collection.searcher), self._dense)
+        self._additions = read_additions(options.additions, collection.name, self._test)
         self._passages = Passages(collection, run)
         print(f"{collection.name}: {len(self.questions)} questions to train on, {len(self._test)} to ask", flush=True)
 
@@ -481,7 +489,10 @@ class SetBench:
         if "reader" in plan:
             training["reader"] = train("rerank", rows["bm25"], names, folder / "reader", options, seed)
             reader = open_reranker(folder / "reader", options.on_gpu)
-            scored = {by: add_scores(rows[by], reader) for by in {by for name, (_, by) in plan.items() if is_distilled(name)}}
+            further = self._draw_unlabelled(drawn, seed)
+            for by in {by for name, (_, by) in plan.items() if is_distilled(name)}:
+                more = build_training_rows(further, self._collection.folder, by, options, seed, self._run) if further else None
+                scored[by] = add_scores(rows[by] if more is None else pl.concat([rows[by], more]), reader)
             agreement = {by: measure_agreement(own, names) for by, own in scored.items()}
             del reader
         for name, (method, by) in plan.items():
@@ -505,6 +516,8 @@ class SetBench:
             reranker = open_reranker(folder / name, options.on_gpu)
             weights[name], factors[name] = self._choose_weights(reranker, validation, base, features[base])
             ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base], factors[name])
+            if self._additions and base == "question":
+                ranks |= self._rank_added(reranker, name, features[base], factors[name][options.depths[0]])
             if name in ("ce", "reader"):  # the others are of the same size as the first
                 times[name] = time_reading(reranker, self._collection.searcher, self._test, self._found[base], options.depths)
             del reranker
@@ -514,6 +527,7 @@ class SetBench:
             "pages": self._collection.searcher.num_pages,
             "options": {key: getattr(options, key) for key in ("start", "embedder", "epochs", "device")},
             "teacher": Path(options.teacher).name,
+            "unlabelled": options.unlabelled,
             "written": options.written
             and {"by": options.written.name, **{key: getattr(options, key) for key in ("every_document", "kinds", "also")}},
             "asked": {
@@ -559,7 +573,27 @@ class SetBench:
         tuned, embedded_s = self._collection.embed(model, folder / vectors.DIR_NAME, self._options.on_gpu)
         pages_s.append(embedded_s)
         found = search_vectors(self._test, self._found["question"], tuned)
-        return {f"tuned_{name}{ending}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
+        ranks = {f"tuned_{name}{ending}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
+        if self._additions:
+            both = zip(found["hybrid"], self._additions, strict=True)
+            ranks[f"tuned_hybrid_added{ending}"] = rank(self._test, [Hits(fuse_rankings(pair)) for pair in both])
+        return ranks
+
+    def _draw_unlabelled(self, drawn: Sequence[Question], seed: int) -> list[Question]:
+        """Further questions, of which nobody says what answers them."""
+        names = {question.id for question in drawn}
+        others = [question for question in self.questions if question.id not in names]
+        number = self._options.unlabelled
+        return [replace(question, evidence=()) for question in draw_questions(others, number, seed)] if number else []
+
+    def _rank_added(self, reranker: Reranker, name: str, features: ScoreHits | None, factors: Factors) -> dict[str, list[int]]:
+        """The ranks with a model that reads what the search finds and what a query writer adds."""
+        joined = [add_pages(own, more) for own, more in zip(self._found["question"], self._additions, strict=True)]
+        scores = self._passages.read(reranker, self._test, [take(hits, DEPTH) for hits in joined])
+        ranks = {f"{name}_added": rank(self._test, reorder(self._test, joined, scores, DEPTH))}
+        if features:
+            ranks[f"{name}_added_stacked"] = rank(self._test, reorder(self._test, joined, scores, DEPTH, factors, features))
+        return ranks
 
     def _choose_weights(
         self, reranker: Reranker, questions: Sequence[Question], base: str, features: ScoreHits | None
@@ -605,6 +639,22 @@ class SetBench:
         if base == "hybrid":
             ranks[f"{name}@union"] = rank(self._test, reorder(self._test, union, scores, DEPTH))
         return ranks
+
+
+def read_additions(folder: Path | None, name: str, questions: Sequence[Question]) -> list[Hits]:
+    """What a query writer has found for each question; nothing where none was asked."""
+    if folder is None:
+        return []
+    found = parse_json((folder / f"{name}.json").read_text(encoding="utf-8"))["pages"]
+    return [Hits(Hit(file, number, place, 1 / place) for place, (file, number) in enumerate(found[q.id], 1)) for q in questions]
+
+
+def add_pages(found: Hits, additions: Hits) -> Hits:
+    """The best that a search finds, and then what a query writer adds, each page with its place in that search if it has one."""
+    by_page = {hit.page: hit for hit in found}
+    top = {hit.page: hit for hit in found[:UNION]}
+    more = {hit.page: by_page.get(hit.page, replace(hit, rank=DEPTH + hit.rank, score=0.0)) for hit in additions}
+    return Hits((top | {page: hit for page, hit in more.items() if page not in top}).values())
 
 
 def is_distilled(name: str) -> bool:
@@ -807,6 +857,8 @@ def main() -> None:
     parser.add_argument("--embedder", default=MINILM, help="embedding model, trained and as it is: a folder")
     parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
     parser.add_argument("--reader", default="", help="causal model that is trained to read pages: a folder")
+    parser.add_argument("--unlabelled", type=int, default=0, help="further questions that the reader scores, without labels")
+    parser.add_argument("--additions", type=Path, help="folder of what a query writer finds, as ask_writer.py leaves it")
     parser.add_argument("--written", type=Path, help="folder of questions that a model has written, to train on")
     parser.add_argument("--every-document", action="store_true", help="of these also those over documents of test questions")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[], help="of these only some kinds")

@@ -1,0 +1,181 @@
+"""Ways to train a query writer at equal terms: supervised, by preferences, from recorded rollouts, and while collecting.
+
+python benchmarks/bench_rl.py --out FOLDER --set medquad=benchmarks/effect/rl/medquad.toml [--method rl] [--seed 0]
+    [--model FOLDER] [--name rl_rloo] [--options='{"rl": {"steps": 40}}'] [--limit 1000]
+python benchmarks/bench_rl.py --table FOLDER [--result rl]
+
+The first command trains once, in FOLDER/SET/NAME-SEED, and asks the test questions, which are of other documents: `rl` is the
+stage of that name, `recipe` the rounds of a configuration's curriculum (an adapter each), `grpo` one round of reinforcement
+learning from recorded rollouts, `base` trains nothing. It writes FOLDER/SET-NAME-SEED.json with the rank of the best evidence
+page of each test question in the first search, the seconds of each stage and, of `rl`, its curve. What is there is not made
+again. The second command writes `results/rl.json`, or another: means over seeds, with differences to the untrained model and to
+the question over documents. `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
+CUDA_VISIBLE_DEVICES.
+"""
+
+import argparse
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from bench_rankers import MEASURES, compare_values, measure
+from record import make_folder, write_result
+
+import drag_ray
+from drag_ray.api.run import Run
+from drag_ray.evaluate.statistics.intervals import holm
+from drag_ray.finetune.outcome import read_curve
+from drag_ray.stage_runs import provenance
+from drag_ray.storage import artifacts
+from drag_ray.storage.json_text import parse_json
+
+QUESTION, BASE = "question", "base"
+METHODS = ("rl", "recipe", "grpo", BASE)
+KEPT = ("hit3", "mrr")
+"""Measures that differences are kept of, which Holm's correction is over."""
+CURVE = ("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward", "rollout_seconds", "train_seconds")
+
+
+def train(run: Run, method: str) -> dict[str, Path]:
+    """Train, and give the adapters by name."""
+    if method == BASE:
+        return {}
+    if method == "rl":
+        run.rl()
+        return {"rl": run.locate("rl") / "adapter"}
+    if method == "grpo":
+        for stage in ("collect", "process", "format", "finetune"):
+            run.run_stage(stage)
+        return {"grpo": run.locate("finetune") / "adapter"}
+    run.pipeline(evaluate={"limit": 1, "baselines": [QUESTION], "adapters": []})
+    found = sorted(run.folder.glob("rounds/*/finetune/adapter"))
+    return {f"round{number}": path for number, path in enumerate(found, start=1)}
+
+
+def read_stages(run: Run) -> dict[str, float]:
+    """The seconds of each stage."""
+    found = {path.parent: artifacts.read_manifest(path.parent) for path in sorted(run.folder.glob("**/manifest.json"))}
+    return {str(path.relative_to(run.folder)): round(of.duration_s, 1) for path, of in found.items() if of}
+
+
+def read_ranks(run: Run) -> tuple[list[str], list[str], dict[str, list[int]]]:
+    """Questions, their documents, and for each policy the rank in the first search; 0 where it was not found."""
+    results = drag_ray.read_results(run.folder).sort("question_id")
+    ranks = {str(name): of["first_search_rank"].fill_null(0).to_list() for (name,), of in results.group_by("policy")}
+    first = results.filter(pl.col("policy") == QUESTION)
+    return first["question_id"].to_list(), first["file"].to_list(), ranks
+
+
+def run_once(options: argparse.Namespace) -> None:
+    """Train once and write what came of it."""
+    of, config = options.set
+    name = options.name or options.method
+    output, folder = options.out / f"{of}-{name}-{options.seed}.json", options.out / of / f"{name}-{options.seed}"
+    if output.exists():
+        return
+    given = dict(options.options)
+    if options.model:
+        given["engine"] = {"model": options.model} | given.get("engine", {})
+    seeded = {"seed": options.seed, "finetune": {"seed": options.seed} | given.pop("finetune", {})}
+    run = drag_ray.open_run(folder, config=config, **seeded, **given)
+    index = options.out / of / "index"
+    if index.exists() and not (folder / "index").exists():
+        shutil.copytree(index, folder / "index")
+    started = time.perf_counter()
+    with run:
+        run.index()
+        if not index.exists():
+            shutil.copytree(folder / "index", index)
+        indexed = time.perf_counter()
+        adapters = train(run, options.method)
+        trained = time.perf_counter()
+        named = tuple(f"{key}={path}" for key, path in adapters.items())
+        asked = {"adapters": named, "baselines": [QUESTION], "limit": options.limit, "question_weights": []}
+        run.evaluate(evaluate=asked, engine={"adapter": ""})
+    questions, files, ranks = read_ranks(run)
+    curve = read_curve(run.locate("rl")) if options.method == "rl" else []
+    record = {
+        **{"set": of, "method": name, "seed": options.seed, "model": run.config.engine.model.rpartition("/")[2]},
+        **{"machine": provenance.read_machine(), "commit": provenance.read_commit()},
+        "seconds": {"index": indexed - started, "train": trained - indexed, "evaluate": time.perf_counter() - trained},
+        **{"stages": read_stages(run), "options": options.options},
+        "curve": [{key: point[key] for key in CURVE if key in point} for point in curve],
+        **{"questions": questions, "files": files, "ranks": ranks},
+    }
+    artifacts.write_json(output, record)
+    print(of, name, options.seed, {key: np.mean(measure(ranks[key]), axis=0).round(4).tolist() for key in sorted(ranks)})
+
+
+def summarise(of: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of a set: each method's adapters over its seeds, beside the question and the untrained model."""
+    questions, files = found[0]["questions"], found[0]["files"]
+    found = [one for one in found if one["questions"] == questions]
+    values = {name: np.stack([measure(found[0]["ranks"][name])]) for name in (QUESTION, BASE)}
+    trainings: dict[str, list[dict[str, Any]]] = {}
+    for one in found:
+        for policy in sorted(set(one["ranks"]) - {QUESTION, BASE}):
+            name = one["method"] if policy in METHODS else f"{one['method']} {policy}"
+            trainings.setdefault(name, []).append(one | {"own": one["ranks"][policy]})
+    values |= {name: np.stack([measure(one["own"]) for one in ones]) for name, ones in trainings.items()}
+    rows = compare_values(values, files, [BASE, QUESTION])
+    for name, ones in trainings.items():
+        rows[name] |= {
+            "seeds": [one["seed"] for one in ones],
+            "train_seconds": [round(one["seconds"]["train"]) for one in ones],
+            "options": ones[0]["options"],
+            "curves": [one["curve"] for one in ones if one["curve"]],
+        }
+    machines = {one["model"] for one in found}
+    return {"questions": len(questions), "documents": len(set(files)), "models": sorted(machines), "rows": rows}
+
+
+def write_table(folder: Path, result: str) -> None:
+    """Write what is there as a result."""
+    found = [parse_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    sets = {of: summarise(of, [one for one in found if one["set"] == of]) for of in sorted({one["set"] for one in found})}
+    rows = [row for table in sets.values() for row in table["rows"].values()]
+    differences = [of for row in rows for key in row if key.startswith("above_") for name, of in row[key].items() if name in KEPT]
+    for difference, adjusted in zip(differences, holm([one[3] for one in differences]), strict=True):
+        difference.append(adjusted)
+    for of, table in sets.items():
+        for name, row in table["rows"].items():
+            print(of, name, *(f"{key} {row[key]}" for key in MEASURES), row.get("above_base", {}).get("mrr"))
+    write_result(result, {"machine": found[0]["machine"], "sets": sets}, measured_here=False)
+
+
+def read_set(text: str) -> tuple[str, Path]:
+    """A name and its configuration, of the command line."""
+    name, _, path = text.partition("=")
+    if not Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=FILE, of a configuration of benchmarks/effect")
+    return name, Path(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = parser.add_mutually_exclusive_group(required=True)
+    command.add_argument("--out", type=make_folder, help="folder to train in; what is there is not made again")
+    command.add_argument("--table", type=Path, metavar="OUT", help="write what is there as a result")
+    parser.add_argument("--result", default="rl", help="name of that result")
+    parser.add_argument("--set", type=read_set, metavar="NAME=FILE")
+    parser.add_argument("--method", choices=METHODS, default="rl")
+    parser.add_argument("--name", default="", help="what the training is called; the method by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", default="", help="folder or name, above that of the configuration")
+    parser.add_argument("--options", type=parse_json, default={}, help="of the run, above those of the configuration: JSON")
+    parser.add_argument("--limit", type=int, default=0, help="test questions, drawn; 0 takes all")
+    options = parser.parse_args()
+    if options.table:
+        write_table(options.table, options.result)
+    elif options.set:
+        drag_ray.show_messages()
+        run_once(options)
+    else:
+        parser.error("--out needs --set NAME=FILE")
+
+
+if __name__ == "__main__":
+    main()
