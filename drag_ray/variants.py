@@ -16,6 +16,8 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from drag_ray.errors import ConfigError
+
 
 def load_variant(package: ModuleType, name: str) -> Any:
     """The module of a variant.
@@ -26,3 +28,23 @@ def load_variant(package: ModuleType, name: str) -> Any:
     """
     place = getattr(package, "ELSEWHERE", {}).get(name)
     return importlib.import_module(f"drag_ray.{place}" if place else f"{package.__name__}.{name}")
+
+
+def import_own(name: str, option: str, use: str) -> ModuleType:
+    """A module of the user's, which an option names.
+
+    Args:
+        name: as Python imports it.
+        option: and its value, for the message.
+        use: what the processes do that import it.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # whatever a user's module does while it is imported
+        raise ConfigError(
+            f"{option}: {name} cannot be imported ({type(error).__name__}: {error}). Every process that {use} must find it on "
+            "its import path."
+        ) from error

@@ -48,14 +48,20 @@ class VisionEngine:
         return self._connection.recv()
 
 
-@contextmanager
-def start_vision_engine(folder: Path) -> Generator[VisionEngine]:
-    """Write the model into a folder and start its engine, until the block ends."""
+def write_vision_model(folder: Path) -> Path:
+    """Write the model into a folder."""
     model_dir = write_model(folder, embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(model_dir)
     config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
     Qwen3VLForConditionalGeneration(config).float().save_pretrained(model_dir)
+    return model_dir
+
+
+@contextmanager
+def start_vision_engine(folder: Path) -> Generator[VisionEngine]:
+    """Write the model into a folder and start its engine, until the block ends."""
+    model_dir = write_vision_model(folder)
     with open_process(_serve, str(model_dir)) as connection:
         yield VisionEngine(str(model_dir), connection)
 

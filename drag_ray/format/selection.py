@@ -18,7 +18,7 @@ def is_target(config: FormatConfig) -> pl.Expr:
 
 def is_improvement(config: FormatConfig) -> pl.Expr:
     """Usable searches that beat the question, and all searches before in their conversation, by enough to train towards."""
-    return is_usable() & (pl.col("improvement") > config.min_gain)
+    return is_usable() & pl.col("is_scored") & (pl.col("improvement") > config.min_gain)
 
 
 def keep_first(rows: pl.DataFrame, limit: int) -> pl.DataFrame:

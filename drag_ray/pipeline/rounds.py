@@ -9,7 +9,6 @@ evaluates them with it: first what makes vectors, whose candidates the reranker 
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from drag_ray.baselines.dense import Dense, Hybrid, IndexDense, IndexHybrid
@@ -28,6 +27,7 @@ from drag_ray.evaluate.history import (
 from drag_ray.evaluate.outcome import read_results
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
+from drag_ray.pipeline.reinforcement import build_reinforcement, locate_adapter, reinforce
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES, Stage
@@ -157,6 +157,8 @@ def check_pipeline(config: RunConfig) -> None:
         check_stages([STAGES[name] for name in _TRAINED], build_round(config, number))
     check_stages(list_compared(config) if config.rounds else list_pipeline(config), config)
     plan_rankers(config, Address("process", scope=f"{_SCOPE}/1" if config.rounds else config.scope))
+    if config.reinforce:
+        build_reinforcement(config, Address("finetune", scope=config.scope))
 
 
 def plan_rankers(config: RunConfig, process: Address) -> Rankers:
@@ -201,13 +203,15 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
     Raises:
         ConfigError: a stage cannot be run with these options; then none has been.
     """
+    check_pipeline(config)
     rankers = plan_rankers(config, Address("process", scope=config.scope))
-    if not rankers.trainings:
+    if not (rankers.trainings or config.reinforce):
         return run_stages(list_pipeline(config), config, start_ray)
     compared = list_compared(config)
     finished = run_stages([stage for stage in list_pipeline(config) if stage not in compared], config, start_ray)
-    finished |= rankers.train(start_ray)
-    return finished | run_stages(compared, rankers.compared, start_ray)
+    reinforced, final = reinforce(config, rankers.compared, Address("finetune", scope=config.scope), start_ray)
+    finished |= reinforced | rankers.train(start_ray)
+    return finished | run_stages(compared, final, start_ray)
 
 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
@@ -222,6 +226,7 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         ConfigError: the curriculum, `embedder` or `reranker` sets an option that there is not, or a round's method trains no
             policy.
     """
+    check_pipeline(config)
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
     rankers = plan_rankers(config, Address("process", scope=f"{_SCOPE}/1"))
     evaluations: list[RoundEvaluation] = []
@@ -238,8 +243,9 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     _logger.info(format_history(history))
     best = choose_best(history)
     _logger.info(f"round {best.number} has the best {best.chosen_by} on the validation questions; it is evaluated")
-    finished |= rankers.train(start_ray)
-    final = build_final(rankers.compared, best.number)
+    start = Address("finetune", scope=f"{_SCOPE}/{best.number}")
+    reinforced, final = reinforce(config, build_final(rankers.compared, best.number), start, start_ray)
+    finished |= reinforced | rankers.train(start_ray)
     return finished | run_stages(list_compared(final), final, start_ray)
 
 
@@ -251,7 +257,8 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
         number: 1-based.
 
     Raises:
-        ConfigError: the curriculum sets an option that there is not, or a reward model is to be trained.
+        ConfigError: the curriculum sets an option that there is not, a reward model is to be trained, or a teacher is to collect
+            after the first round.
     """
     entry = config.curriculum[min(number, len(config.curriculum)) - 1] if config.curriculum else {}
     changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")
@@ -261,7 +268,13 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
         )
     engine = changed.engine
     if number > 1:
-        engine = engine.model_copy(update={"adapter": str(_locate_adapter(config, number - 1))})
+        if changed.collect.teacher:
+            raise ConfigError(
+                f"collect.teacher: round {number} collects with the policy of the one before. Name it in the first entry of the "
+                "curriculum alone."
+            )
+        before = Address("finetune", scope=f"{_SCOPE}/{number - 1}")
+        engine = engine.model_copy(update={"adapter": str(locate_adapter(config, before))})
     return _keep_vectors(changed).model_copy(update={"scope": f"{_SCOPE}/{number}", "engine": engine})
 
 
@@ -286,10 +299,6 @@ def build_final(config: RunConfig, best: int) -> RunConfig:
         num_rollouts = sum(count_collected(address.locate(config.run_dir)) for address in collections)
         prompt = prompt.model_copy(update={"rollouts": num_rollouts})
     return config.model_copy(update={"reads": tuple(reads), "prompt": prompt})
-
-
-def _locate_adapter(config: RunConfig, number: int) -> Path:
-    return (Address("finetune", scope=f"{_SCOPE}/{number}").locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
 
 
 def _read_evaluation(round_config: RunConfig, number: int) -> RoundEvaluation:

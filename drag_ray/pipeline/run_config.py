@@ -69,6 +69,9 @@ class RunConfig(BaseConfig):
     """the pipeline chooses how pages are searched before all else (the stage `tune`), and takes its choice for those options that
     are not set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval and relevance_dense_weight of
     `format`, and retrieval of `evaluate.rerank`"""
+    reinforce: bool = False
+    """the pipeline ends its training with reinforcement learning (the stage `rl`), from the adapter of its (best) round, and
+    evaluates what comes of it as `rl` beside that; its options are the run's own, which `curriculum` changes for rounds alone"""
     optimise_prompt: bool = False
     """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0
@@ -135,8 +138,6 @@ class RunConfig(BaseConfig):
                 f"finetune.method {self.finetune.method} learns from the tokens that the policy drew, which an endpoint does not "
                 "tell: choose sft, dpo or reward, or collect with the backend vllm"
             )
-        if self.collect.teacher and self.rounds:
-            raise ValueError("rounds collect with the policy of the round before: leave out rounds, or collect.teacher")
         return self
 
     @property

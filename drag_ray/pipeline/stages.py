@@ -195,6 +195,7 @@ STAGES: dict[str, Stage] = {
             ),
             own_files=("train", "policies", "steps", "validation"),
             repairs_in_place=True,  # from its ledger, without a step taken twice
+            switch="reinforce",
         ),
         Stage(
             name="embed",
@@ -243,8 +244,8 @@ COMPARED = ("prompt", "evaluate")
 """Stages that come after all training."""
 
 APART = ("embed", "rl")
-"""Stages that have no place in the line of a pipeline: it embeds pages for what it trains beside its policy alone, in folders of
-its own, and reinforcement learning stands in the place of collecting and training."""
+"""Stages that have no place in the line of a pipeline, as they have options of their own there: it embeds pages for what it
+trains beside its policy alone, and reinforcement learning goes on from the adapter that was trained before."""
 
 SERVE = Stage(
     name="serve",

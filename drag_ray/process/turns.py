@@ -14,9 +14,10 @@ from drag_ray import process
 from drag_ray.agent.answers import RIGHT_ANLS
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import gain, rank_score, utility
-from drag_ray.agent.tasks import ANSWERING, ORDERING
+from drag_ray.agent.tasks import ANSWERING, ORDERING, SEARCHING
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.quality import add_drop_reasons
+from drag_ray.process.reward_function import compute_rewards
 from drag_ray.process.rewards import turn_reward
 from drag_ray.process.trajectories import IMAGE_MARK
 from drag_ray.types import ActionKind
@@ -58,8 +59,8 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine), utility (of a search's rank,
     to depth; of an answer that is scored what it is worth), gain (of a search: its utility above the question's; of an answer all
     of it), improvement (its utility above the highest before, the question's among them; with the reward candidates, of a search,
-    what it adds to them), reward (see `rewards`) and fatal_step
-    (see `add_fatal_steps`).
+    what it adds to them; with a reward of the user's, in the task find_page, of every reply what that gives it), reward (see
+    `rewards`) and fatal_step (see `add_fatal_steps`).
     """
     compared = _compare_turns(_score_turns(_list_turns(trajectories.lazy())))
     if config.reward == process.CANDIDATES:
@@ -74,6 +75,11 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     turns = add_fatal_steps(turns)
     if config.reward in process.ELSEWHERE:
         turns = load_variant(process, config.reward).take_rewards(turns)
+    elif config.function:
+        earned = compute_rewards(trajectories, config.function)
+        turns = turns.with_columns(
+            earned, improvement=pl.when(pl.col("task").is_in(SEARCHING)).then(earned).otherwise("improvement")
+        )
     unneeded = ("added_recall", "evidence_files", "answers", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(*unneeded, *_JUDGED)
 

@@ -91,8 +91,8 @@ class RlSections(Sections):
         return self.engine.list_sources() if self.find_start() else {}
 
     def list_code(self) -> list[Path]:
-        """The modules of the agent's tools."""
-        return self.agent.list_tool_sources()
+        """The modules of the agent's tools and of the user's reward."""
+        return [*self.agent.list_tool_sources(), *self.process.list_code()]
 
     def list_unread(self) -> tuple[str, ...]:
         """The vectors, where the agent searches by words alone."""
@@ -118,6 +118,7 @@ class RlSections(Sections):
             )
         if self.process.judge.enabled:
             raise ConfigError("process.judge.enabled: rl scores rollouts by evidence and answers alone. Leave the judge out.")
+        self.process.list_code()
         if not self.engine.logprobs and compares_with_engine:
             raise ConfigError(
                 "engine.logprobs off: with rl.max_lag, and with the loss oapl, training has to know how likely a reply was to "

@@ -1,6 +1,5 @@
 """Tools of an agent: found by name, here and in modules of the user's, and checked before anything is started."""
 
-import importlib
 import inspect
 import re
 import sys
@@ -19,7 +18,7 @@ from drag_ray.tools.function import Function
 from drag_ray.tools.mcp_server import connect
 from drag_ray.tools.search import ANSWER
 from drag_ray.tools.tool import Tool
-from drag_ray.variants import load_variant
+from drag_ray.variants import import_own, load_variant
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -106,16 +105,11 @@ def _load_shipped(name: str, options: ToolOptions) -> Function:
 
 
 def _load_module(name: str) -> Tool:
-    try:
-        tool = getattr(importlib.import_module(name), "TOOL", None)
-    except Exception as error:  # whatever a user's module does while it is imported
-        raise ConfigError(
-            f"agent.tool_modules {name!r}: cannot be imported ({type(error).__name__}: {error}). Every process that calls the "
-            "tool must find it on its import path."
-        ) from error
+    option = f"agent.tool_modules {name!r}"
+    tool = getattr(import_own(name, option, "calls the tool"), "TOOL", None)
     if not isinstance(tool, Tool):
         got = "nothing" if tool is None else f"{type(tool).__name__}"
-        raise ConfigError(f"agent.tool_modules {name!r}: it declares {got} as TOOL, expected a drag_ray.tools.tool.Tool.")
+        raise ConfigError(f"{option}: it declares {got} as TOOL, expected a drag_ray.tools.tool.Tool.")
     return tool
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from drag_ray.cli.main import main
 from drag_ray.config import build, load
 from drag_ray.errors import ConfigError
-from drag_ray.pipeline.rounds import build_round
+from drag_ray.pipeline.rounds import build_round, check_pipeline
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.removed import COMMANDS, OPTIONS
 from drag_ray.serve.config import ServeConfig
@@ -158,12 +158,14 @@ def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> N
     config = load(RunConfig, ["--config", str(path)], [], program="test", description="")
     rounds = [build_round(config, number) for number in range(1, max(config.rounds, 1) + 1)]
     assert all(of_round.finetune.chosen_method.row_format in of_round.format.formats for of_round in rounds)
+    check_pipeline(config)
+    assert config.reinforce == path.stem.endswith("curriculum")
     methods = [of_round.finetune.method for of_round in rounds]
     if path in RL:
         assert len(methods) > 1
         assert set(methods) == {"grpo"}
     else:
-        assert methods == (["sft", "dpo"] if path in MEASURED or path.stem == "recipe" else ["sft"])
+        assert methods == (["sft", "dpo"] if path in MEASURED or path.stem == "recipe" else ["sft"] * len(rounds))
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)

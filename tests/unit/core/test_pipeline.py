@@ -117,16 +117,9 @@ def test_a_teacher_writes_in_the_policys_place_and_another_student_leaves_its_ro
     assert compute_identity(collect, first).config["engine"]["model"] == "large"
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ((*TEACHER, "--finetune.method", "grpo"), "grpo learns from the tokens that the policy drew"),
-        ((*TEACHER, "--rounds", "2"), "leave out rounds, or collect.teacher"),
-    ],
-)
-def test_what_cannot_learn_from_an_endpoint_is_refused_at_once(run_dir: Path, options: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        configure(run_dir, *options)
+def test_what_cannot_learn_from_an_endpoint_is_refused_at_once(run_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="grpo learns from the tokens that the policy drew"):
+        configure(run_dir, *TEACHER, "--finetune.method", "grpo")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Rounds and the reranker of a pipeline as options: what each of them runs with, without running anything."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,6 +11,9 @@ from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.pipeline import reinforcement
+from drag_ray.pipeline import rounds as pipeline_rounds
+from drag_ray.pipeline.reinforcement import build_reinforced_evaluation, build_reinforcement, reinforce
 from drag_ray.pipeline.rounds import (
     build_final,
     build_reranked_evaluation,
@@ -19,6 +25,7 @@ from drag_ray.pipeline.rounds import (
     run_rounds,
 )
 from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import Stage
 from drag_ray.prompt.config import PromptConfig
 from drag_ray.stage_runs.address import Address
 from drag_ray.stage_runs.folder import StageFolder
@@ -78,6 +85,82 @@ def test_prompt_optimisation_takes_as_many_rollouts_as_the_rounds_up_to_the_best
 def test_a_wrong_entry_of_the_curriculum_is_refused_with_its_place(tmp_path: Path, entry: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build_round(RunConfig(run_dir=tmp_path, rounds=1, curriculum=(entry,)), 1)
+
+
+def test_a_teacher_collects_in_the_first_round_alone(tmp_path: Path) -> None:
+    teacher = {"collect": {"teacher": {"model": "large"}}}
+    taught = RunConfig(run_dir=tmp_path, rounds=2, curriculum=(teacher, {}))
+    assert [build_round(taught, number).collect.teacher is not None for number in (1, 2)] == [True, False]
+    for always in (override(taught, {"curriculum": [teacher]}), override(RunConfig(run_dir=tmp_path, rounds=2), teacher)):
+        with pytest.raises(ConfigError, match=r"collect\.teacher: round 2 collects with the policy of the one before"):
+            run_rounds(always)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reinforcement_goes_on_from_the_best_round_with_the_options_of_the_run_and_is_evaluated_beside_it(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    asked = override(
+        config, {"reinforce": True, "finetune": {"learning_rate": 1e-6}, "curriculum": [{"finetune": {"epochs": 3}}]}
+    )
+    start = Address("finetune", scope="rounds/2")
+    reinforced = build_reinforcement(asked, start)
+    assert reinforced.engine.adapter == str(tmp_path / "rounds/2/finetune/adapter")
+    assert (reinforced.scope, reinforced.finetune) == ("", asked.finetune)
+    assert build_round(asked, 1).finetune.epochs == 3
+    final = build_reinforced_evaluation(build_final(asked, 2), start)
+    own = f"rl={tmp_path / 'rl/adapter'}"
+    assert final.evaluate.adapters == (f"tuned={tmp_path / 'rounds/2/finetune/adapter'}", own)
+    assert final.engine.adapter == ""
+    named = override(asked, {"evaluate": {"adapters": ["first=elsewhere"]}})
+    assert build_reinforced_evaluation(named, start).evaluate.adapters == ("first=elsewhere", own)
+    assert reinforce(config, final, start, lambda: pytest.fail("Ray was started")) == ({}, final)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "before", "start"), [(0, [], "finetune"), (2, [1, 2], "rounds/2/finetune")], ids=["one pass", "rounds"]
+)
+def test_a_pipeline_that_reinforces_ends_with_rl_and_the_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, before: list[int], start: str
+) -> None:
+    ran: list[tuple[str, str, str, tuple[str, ...]]] = []
+
+    def note(stages: Sequence[Stage], config: RunConfig, start_ray: object) -> dict[str, Any]:
+        last = stages[-1].name
+        ran.extend([(stage.name, config.scope, config.engine.adapter, config.evaluate.adapters) for stage in stages])
+        return {f"{config.scope}/{last}": last}
+
+    for module in (pipeline_rounds, reinforcement):
+        monkeypatch.setattr(module, "run_stages", note)
+    monkeypatch.setattr(pipeline_rounds, "_read_evaluation", lambda config, number: None)
+    monkeypatch.setattr(pipeline_rounds, "compare_rounds", lambda evaluations: [])
+    monkeypatch.setattr(pipeline_rounds, "format_history", lambda history: "")
+    monkeypatch.setattr(pipeline_rounds, "choose_best", lambda history: SimpleNamespace(number=2, chosen_by="mrr"))
+    run = run_rounds if rounds else run_pass
+    run(RunConfig(run_dir=tmp_path, rounds=rounds, reinforce=True))
+    assert [scope for name, scope, *_ in ran if name == "finetune"] == [f"rounds/{number}" for number in before] or not before
+    adapter = str(tmp_path / start / "adapter")
+    assert [entry[:3] for entry in ran[-2:]] == [("rl", "", adapter), ("evaluate", "", "")]
+    assert ran[-1][3] == (f"tuned={adapter}", f"rl={tmp_path / 'rl/adapter'}")
+    assert not [name for name, *_ in ran[:-2] if name == "rl"]
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"finetune": {"method": "reward"}, "format": {"formats": ["reward"]}}, "trains no policy"),
+        ({"rl": {"preset": "greedy"}}, "rl.preset 'greedy'"),
+        ({"process": {"judge": {"enabled": True}}}, "process.judge.enabled: rl scores rollouts"),
+    ],
+)
+def test_a_pipeline_that_cannot_end_with_rl_is_refused_before_anything_is_run(
+    tmp_path: Path, rounds: int, options: dict, said: str
+) -> None:
+    run = run_rounds if rounds else run_pass
+    with pytest.raises(ConfigError, match=said):
+        run(override(RunConfig(run_dir=tmp_path, rounds=rounds, reinforce=True), options))
+    assert not list(tmp_path.iterdir())
 
 
 def test_options_of_a_method_that_is_not_chosen_survive_an_override(config: RunConfig) -> None:
