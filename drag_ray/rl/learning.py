@@ -25,7 +25,7 @@ ROWS_NAME = "rows.jsonl"
 STEPS_DIR_NAME = "steps"
 POLICIES_DIR_NAME = "policies"
 _FIGURES_NAME = "figures.json"
-_POLL_S = 0.1
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit,
 from drag_ray.finetune.workers import size_workers
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.rl.config import RlSections
-from drag_ray.rl.course import Course, Draw
+from drag_ray.rl.course import Course, Draw, RollOut
 from drag_ray.rl.learning import POLICIES_DIR_NAME, LearningJob, list_policies, locate_policy, run_learning
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
@@ -37,6 +37,8 @@ from drag_ray.rollout.folder import IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
+from drag_ray.rollout.tool_hosts import host_tools
+from drag_ray.rollout.worker_actors import KeptWorkers, MapChunks
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -46,7 +48,7 @@ from drag_ray.types import Question
 _TRAIN_DIR_NAME = "train"
 _IMAGES = Path("..", "..", IMAGES_DIR_NAME)
 """The one store of the images that rollouts make, from the folder of a step or of a validation."""
-_POLL_S = 0.1
+_POLL_S = 0.02
 _END_S = 60
 """in which a trainer ends that is told to, after the step that it is at"""
 
@@ -73,12 +75,11 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
         *(inputs.find("embed"), inputs.find("questions")),
     )
     engine = options.engine.model_copy(update={"max_lora_rank": find_rank(sections.finetune.lora_r)})
-    options = replace(options, engine=engine, stored=inputs.list_stored())
+    options = replace(options, engine=engine, stored=inputs.list_stored(), stage_dir=stage_dir)
     devices = plan_devices(sections)
-    roll_out = partial(_roll_out, options, devices.rollout)
     if options.image_dirs:
         (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
-    with _keeping_engines(), _learning(sections, options, devices) as learning:
+    with _keeping_engines(), _learning(sections, options, devices) as learning, _rolling_out(options, devices) as roll_out:
         course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.shares_gpu else None)
         course.run()
     counts = course.summarise()
@@ -168,6 +169,14 @@ def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Ques
 
 
 @contextlib.contextmanager
+def _rolling_out(options: WorkerOptions, devices: Devices) -> Generator[RollOut]:
+    """Keep workers over all steps, and the processes of their tools."""
+    with host_tools(options, devices.rollout) as hosting, KeptWorkers() as workers:
+        settings = devices.rollout.model_copy(update={"tool_hosts": ()})
+        yield partial(_roll_out, hosting, settings, workers.map_chunks)
+
+
+@contextlib.contextmanager
 def _keeping_engines() -> Generator[None]:
     """Keep engines over all steps, as a pipeline does over all stages."""
     with contextlib.nullcontext() if find_engine_pool() else keep_engines():
@@ -225,10 +234,10 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
         sections.rl.updates,
         devices.shares_gpu,
     )
-    # It stays while rollouts want the CPUs; memory is what every process takes.
+    # It stays, or starts again, while workers have the CPUs; memory is what every process takes.
     resources: dict[str, float] = {"CPU": 0, "memory": 1}
     if devices.trains_on_gpu:
-        resources = {"CPU": 1, "GPU": OTHER_SHARE if devices.shares_gpu else 1}
+        resources = {"CPU": 0, "GPU": OTHER_SHARE if devices.shares_gpu else 1}
     trainer = build_trainer(run_learning, {"job": job}, settings, workers, resources, stage_dir / _TRAIN_DIR_NAME, seeing)
     try:
         with ThreadPoolExecutor(1, "training") as beside:  # which waits for the training's end
@@ -251,11 +260,13 @@ def _end(trainer: GroupTrainer, outcome: "Future[DragRayError | None]") -> None:
             trainer.abandon()
 
 
-def _roll_out(options: WorkerOptions, settings: RolloutConfig, folder: Path, policy_dir: Path, draw: Draw) -> list[Path]:
-    """`RollOut` by engines that are kept."""
+def _roll_out(
+    options: WorkerOptions, settings: RolloutConfig, map_chunks: MapChunks, folder: Path, policy_dir: Path, draw: Draw
+) -> list[Path]:
+    """`RollOut` by engines and workers that are kept."""
     if options.image_dirs and not (own := folder / IMAGES_DIR_NAME).exists():
         own.symlink_to(_IMAGES)
     policy = Policy(options.engine.model, str(policy_dir))
     plan = build_plan(draw.questions, (draw.preset,), draw.num_samples, draw.seed)
-    run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, draw.label)
+    run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, draw.label, map_chunks)
     return journal.list_files(folder, TRAJECTORIES_DIR_NAME)

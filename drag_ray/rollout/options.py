@@ -11,6 +11,7 @@ from drag_ray.agent.retrieval import find_vectors
 from drag_ray.agent.task import Policy
 from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
+from drag_ray.cluster.metrics import name_tags
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
@@ -45,6 +46,7 @@ class WorkerOptions:
     `vectors_dir` is read where the agent searches by vectors. With a `node_dir` the index is copied there and searched there.
     `stored` are the stages that are read, for nodes that do not see the run's folder: such a node has images and logs in its
     `local_dir`, and further images from its `supply` (`detached`).
+    `stage_dir` is the folder by which metrics and spans are told apart, where that is not `run_dir`.
     `build_engine` makes the engine in the worker's own process, with the adapters of these folders, `build_callers` what calls
     those tools that are not called in that process, by name.
     """
@@ -68,10 +70,16 @@ class WorkerOptions:
     node_dir: Path | None = None
     stored: tuple[StoredStage, ...] = ()
     local_dir: Path | None = None
+    stage_dir: Path | None = None
     supply: ImageSupply | None = None
     borrows_engine: bool = False
     build_engine: BuildEngine = VllmEngine
     build_callers: BuildCallers = dict[str, CallTool]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of metrics and spans."""
+        return name_tags(self.stage_dir or self.run_dir)
 
 
 def start_engine(options: WorkerOptions) -> GenerateFn:

@@ -18,7 +18,7 @@ from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import RolloutTracer
 from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
-from drag_ray.cluster.metrics import Recorder, name_tags
+from drag_ray.cluster.metrics import Recorder
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.messages import about
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
@@ -105,10 +105,11 @@ class RolloutWorker:
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None, keep: Keep = keep_here) -> None:
-        self._options = options
-        self._keep = keep
         options.agent.load_tools()  # what they lack here is known before an engine starts
-        self._generate = start_engine(options)
+        self._recorder = recorder or Recorder()
+        self._subject = options.tags
+        self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
+        self.begin(options, keep)
         index_dir = locate_index(options)
         self._searcher = Searcher(index_dir)
         self._degraded = open_degraded_images(options)
@@ -116,17 +117,24 @@ class RolloutWorker:
         index = open_page_index(self._pages, options.agent.retrieval, options.vectors_dir, options.agent.dense_weight)
         self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
         self._callers = options.build_callers()
-        self._rollouts: dict[tuple[str, str], Rollouts] = {}
-        self._subject = name_tags(options.run_dir)
         tags = {f"drag_ray.{name}": value for name, value in self._subject.items()}
         self._tracer = RolloutTracer(options.telemetry, options.engine.backend, tags)
+
+    def begin(self, options: WorkerOptions, keep: Keep) -> None:
+        """Go on with other policies, in another folder. No chunk may be under way.
+
+        Args:
+            options: as those before, but for these and for what makes the engine.
+            keep: calls functions where the other folder is seen.
+        """
+        self._options, self._keep = options, keep
+        self._generate = start_engine(options)
+        self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._journal = Journal(options.run_dir, options.flush_s, keep)
-        self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
         self._quarantine = Quarantine(options.concurrent_rollouts)
         self._end: EngineDiedError | BudgetError | None = None
         self._failures = keep(read_failures, options.run_dir)
-        self._recorder = recorder or Recorder()
         self._num_pending = self._num_running = 0
 
     async def __call__(self, chunk: Chunk) -> pa.Table:

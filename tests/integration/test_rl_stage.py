@@ -143,12 +143,12 @@ def test_no_group_is_skipped_and_none_is_trained_twice(course: Course) -> None:
         assert read_rollouts(course.stage_dir, 1) == course.rollouts_before
 
 
-def test_each_step_is_rolled_out_by_the_policy_of_the_one_before_and_the_engine_stays(course: Course) -> None:
+def test_each_step_is_rolled_out_by_the_policy_of_the_one_before_and_engine_and_worker_stay(course: Course) -> None:
     for step in range(1, STEPS + 1):
         adapters = {adapter for _, adapter in read_rollouts(course.stage_dir, step).values()}
         assert adapters == {str(locate_policy(course.stage_dir, step - 1))}
     folders = [locate_step(course.stage_dir, 2), locate_step(course.stage_dir, 3), course.stage_dir / "validation" / "00003"]
-    assert len(set.intersection(*({path.name for path in (folder / LOGS_DIR_NAME).iterdir()} for folder in folders))) == 1
+    assert len(set.intersection(*({path.name for path in (folder / LOGS_DIR_NAME).iterdir()} for folder in folders))) == 2
     points = {point["step"]: point for point in read_lines(course.stage_dir / "curve.jsonl") if "reward" in point}
     assert list(points) == list(range(1, STEPS + 1))
     learned = [point for point in points.values() if point["rows"]]

@@ -12,6 +12,7 @@ from factories import build_question, build_search, build_trajectory
 from otlp_receiver import read_attributes, receive_spans
 from rollout_workers import build_worker, run_chunks
 
+from drag_ray.agent.task import Policy
 from drag_ray.cluster.metrics import name_tags
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Generation, Request
@@ -69,6 +70,24 @@ def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: W
     assert len(engine.requests) == 5
     assert len(journal.read_trajectories(options.run_dir)) == 6
     assert (summary["finished"], summary["turns"]) == (6, 6)
+
+
+def test_a_worker_goes_on_with_another_policy_in_another_folder(options: WorkerOptions, tmp_path: Path) -> None:
+    plan, run_dir = build_plan(QUESTIONS, ("default",), 1, run_seed=0), tmp_path / "next"
+    engine = ScriptedEngine(lambda request: f"<search>rotor {request.adapter}</search>")
+    worker = build_worker(options, engine)
+    run_chunks(worker, list(cut_chunks(plan, 3)))
+    journal.begin_attempt(run_dir)
+    changes = {"run_dir": run_dir, "policies": {"": Policy("model", "adapter")}}
+    worker.begin(dataclasses.replace(options, build_engine=lambda *_: engine, **changes), journal.keep_here)
+    summaries = run_chunks(worker, list(cut_chunks(plan, 3)))
+    assert sum(summary["finished"] for summary in summaries) == len(plan)
+    for folder, adapter in ((options.run_dir, ""), (run_dir, "adapter")):
+        rows = journal.read_trajectories(folder).to_pylist()
+        assert [row["id"] for row in rows] == sorted(task.id for task in plan)
+        assert {(row["provenance"]["adapter"], row["turns"][0]["query"]) for row in rows} == {
+            (adapter, f"rotor {adapter}".strip())
+        }
 
 
 def test_with_a_folder_of_its_node_a_worker_searches_there(options: WorkerOptions, tmp_path: Path) -> None:
