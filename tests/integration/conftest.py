@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WITH_ENGINE = (
     *("engine_adapters", "engine_pool", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
-    *("rl_stage", "serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
+    *("rl_images", "rl_stage", "serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
 )
 """Files whose tests start vLLM."""
 LONGEST = (
