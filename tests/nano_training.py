@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from embedded_tokenizer import write_tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.pipeline.run_config import RunConfig
 
@@ -28,7 +28,7 @@ def make_nano_model(folder: Path, hidden_size: int) -> Path:
         initializer_range=0.2,  # with the usual 0.02 so small a model can only write all words about equally often
     )
     LlamaForCausalLM(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
+    write_tokenizer(folder)
     return folder
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from embedded_tokenizer import load_shared_tokenizer
 from training_cases import describe_descent
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.relevance import Answers
 from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator
 
@@ -35,7 +35,7 @@ def build_trainer(model: LlamaForCausalLM, arguments: SFTConfig) -> PageOrderTra
         args=arguments,
         data_collator=PagesCollator(pad_token_id=0),
         train_dataset=Dataset.from_list(list_questions()),
-        processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
+        processing_class=load_shared_tokenizer(),
         answers=Answers(YES, NO),
     )
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from embedded_tokenizer import write_tokenizer
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 
@@ -24,7 +24,7 @@ def write_model(folder: Path) -> Path:
         vocab_size=49152, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
     )
     LlamaForCausalLM(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
+    write_tokenizer(folder)
     return folder
 
 

@@ -45,7 +45,7 @@ LINES = {
 FILES = 434
 OPTIONS = 375
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_670
+TEST_LINES = 48_700
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -1,5 +1,6 @@
 """What vLLM is asked for, in which number format, what it is given as a prompt, with images and without, and its reply."""
 
+import copy
 import logging
 import sys
 from dataclasses import dataclass
@@ -8,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from embedded_tokenizer import load_shared_tokenizer
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.image_inputs import ProcessedImage, fill_places
 from drag_ray.engine.models import embedded
 from drag_ray.engine.models.dtype import choose_dtype, find_fast_dtype
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import OwnTensors, VllmEngine
@@ -105,7 +105,7 @@ def test_each_mark_is_replaced_by_the_tokens_of_its_image_and_another_template_i
 
 @pytest.mark.parametrize(("opening", "opens_reasoning"), [("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("", False)])
 def test_a_template_that_opens_the_reasoning_is_known(opening: str, opens_reasoning: bool) -> None:
-    tokenizer: Any = AutoTokenizer.from_pretrained(embedded_model_dir())
+    tokenizer: Any = copy.deepcopy(load_shared_tokenizer())
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}{{ " + repr(opening) + " }}"
     engine = VllmEngine.__new__(VllmEngine)  # without vLLM's part, which rendering does not need
     engine._tokenizer = tokenizer

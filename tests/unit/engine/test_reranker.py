@@ -1,7 +1,9 @@
 """Scores of pages for questions: as transformers computes them pair by pair."""
 
+import copy
 import json
 import random
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from embedded_tokenizer import load_shared_tokenizer, write_tokenizer
 from embedding_models import WORDS, write_cross_encoder, write_embedding_model
 from factories import build_page
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -23,7 +26,7 @@ from drag_ray.engine.encoders.reranker import YesOrNo, load_reranker
 from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 from drag_ray.engine.models.adapter import check_adapter_writes, read_base_model, write_base_model
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.engine.models.relevance import RerankerNote, write_note
+from drag_ray.engine.models.relevance import NOTE_NAME, RerankerNote, write_note
 from drag_ray.errors import ConfigError, ServeError, TrainError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.index import read_fingerprint
@@ -162,10 +165,9 @@ def test_what_threads_ask_for_meanwhile_is_read_together(tmp_path: Path, monkeyp
     assert sizes == [len(TEXTS), 7 * len(TEXTS)]
 
 
-def compute_log_odds(reranker: Any, folder: str, texts: list[str]) -> list[float]:
-    """What the model itself gives to yes and no after each text, in float32."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def compute_log_odds(reranker: Any, model: Any, texts: list[str]) -> list[float]:
+    """What the model itself, in float32, gives to yes and no after each text."""
+    tokenizer = load_shared_tokenizer()
     log_odds = []
     for text in texts:
         prompt = tokenizer(reranker.writer.write_prompt(QUESTION, text), add_special_tokens=False, return_tensors="pt")
@@ -175,56 +177,64 @@ def compute_log_odds(reranker: Any, folder: str, texts: list[str]) -> list[float
     return log_odds
 
 
-def write_ranking_adapter(folder: Path, noted: bool = True) -> Path:
-    """An adapter of the embedded model that changes what it says."""
+def load_causal(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def written_adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of the embedded model that changes what it says, and is noted as one that was trained to rank."""
+    folder = tmp_path_factory.mktemp("ranking") / "adapter"
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir())
-    adapted: Any = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+    adapted: Any = get_peft_model(
+        load_causal(embedded_model_dir()), LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    )
     for name, weights in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weights, std=0.05)
     adapted.save_pretrained(folder)
     write_base_model(folder, read_base_model(str(embedded_model_dir()), name="embedded"))
-    if noted:
-        write_note(folder, RerankerNote(instruction="Find the page on rotors."))
+    write_note(folder, RerankerNote(instruction="Find the page on rotors."))
     return folder
 
 
+@pytest.fixture
+def ranking_adapter(written_adapter: Path, tmp_path: Path) -> Path:
+    """A copy of that adapter, which a test may damage."""
+    return shutil.copytree(written_adapter, tmp_path / "adapter")
+
+
 @pytest.mark.seconds
-def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_told(tmp_path: Path) -> None:
-    folder = write_ranking_adapter(tmp_path / "adapter")
-    config = RerankConfig(model=str(folder))
+def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_told(ranking_adapter: Path) -> None:
+    config = RerankConfig(model=str(ranking_adapter))
     find_files(config)
     reranker: Any = load_reranker(config)
     assert "Find the page on rotors." in reranker.writer.write_prompt(QUESTION, "")
-    adapted: Any = PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32), str(folder)
-    )
-    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
-    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(tmp_path / "merged")
     texts = ["The rotor may turn at 340 rpm.", "Fuel."]
-    expected = compute_log_odds(reranker, str(tmp_path / "merged"), texts)
+    base = load_causal(embedded_model_dir())
+    plain = compute_log_odds(reranker, base, texts)
+    expected = compute_log_odds(reranker, PeftModel.from_pretrained(base, str(ranking_adapter)).eval(), texts)
     assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
-    plain = load_reranker(RerankConfig(model=str(embedded_model_dir()), instruction="Find the page on rotors."))
-    assert plain.score(QUESTION, texts) != pytest.approx(expected, abs=1e-2)
+    assert plain != pytest.approx(expected, abs=1e-2)
     with pytest.raises(TrainError, match="a reranker, which says of pages whether they answer a question and writes no query"):
-        check_adapter_writes(folder)
+        check_adapter_writes(ranking_adapter)
 
 
 @pytest.mark.seconds
-def test_it_reads_as_much_of_a_page_as_it_was_trained_on_unless_that_is_said(tmp_path: Path) -> None:
-    folder = str(write_ranking_adapter(tmp_path / "adapter"))
-    write_note(tmp_path / "adapter", RerankerNote(instruction="Find.", page_chars=900))
-    asked = [RerankConfig(model=folder), RerankConfig(model=folder, page_chars=0), RerankConfig(model="embedded")]
+def test_it_reads_as_much_of_a_page_as_it_was_trained_on_unless_that_is_said(ranking_adapter: Path) -> None:
+    write_note(ranking_adapter, RerankerNote(instruction="Find.", page_chars=900))
+    model = str(ranking_adapter)
+    asked = [RerankConfig(model=model), RerankConfig(model=model, page_chars=0), RerankConfig(model="embedded")]
     assert [load_pair_writer(find_files(config)).page_chars for config in asked] == [900, 0, 0]
 
 
 @pytest.mark.seconds
-def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_that_is_said(tmp_path: Path) -> None:
+def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_that_is_said(
+    ranking_adapter: Path, tmp_path: Path
+) -> None:
     write_index(tmp_path / "index", [build_page()], [])
     index_dir = tmp_path / "index" / "search_index"
-    folder = write_ranking_adapter(tmp_path / "adapter")
-    config = ServedRerankConfig(model=str(folder))
+    folder, config = ranking_adapter, ServedRerankConfig(model=str(ranking_adapter))
     for fingerprint in ("", read_fingerprint(index_dir)):
         write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=fingerprint))
         assert not describe_other_index(find_files(config), index_dir)
@@ -238,8 +248,9 @@ def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_t
 
 
 @pytest.mark.seconds
-def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_refused(tmp_path: Path) -> None:
-    folder = write_ranking_adapter(tmp_path / "adapter", noted=False)
+def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_refused(ranking_adapter: Path) -> None:
+    folder = ranking_adapter
+    (folder / NOTE_NAME).unlink()
     with pytest.raises(ConfigError, match=r"an adapter that was not trained to rank\. Train one: python jobs/finetune\.py"):
         find_files(RerankConfig(model=str(folder)))
     write_note(folder, RerankerNote(instruction="Find."))
@@ -251,8 +262,8 @@ def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_
 
 
 @pytest.mark.seconds
-def test_an_adapter_that_changes_nothing_or_is_a_pickle_is_refused(tmp_path: Path) -> None:
-    folder = write_ranking_adapter(tmp_path / "adapter")
+def test_an_adapter_that_changes_nothing_or_is_a_pickle_is_refused(ranking_adapter: Path) -> None:
+    folder = ranking_adapter
     weights_path = folder / "adapter_model.safetensors"
     weights = load_file(weights_path)
     save_file({name: torch.zeros_like(tensor) for name, tensor in weights.items()}, weights_path)
@@ -265,8 +276,8 @@ def test_an_adapter_that_changes_nothing_or_is_a_pickle_is_refused(tmp_path: Pat
 
 
 @pytest.mark.seconds
-def test_an_adapter_has_nothing_fetched_that_the_options_do_not_name(tmp_path: Path) -> None:
-    folder = write_ranking_adapter(tmp_path / "adapter")
+def test_an_adapter_has_nothing_fetched_that_the_options_do_not_name(ranking_adapter: Path) -> None:
+    folder = ranking_adapter
     note = json.loads((folder / "drag_ray_base.json").read_text())
     (folder / "drag_ray_base.json").write_text(json.dumps({**note, "name": "s3://elsewhere/model"}))
     with pytest.raises(ConfigError, match=r"names a base model in an object store, 's3://elsewhere/model', which is not fetched"):
@@ -281,7 +292,8 @@ def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     writer: Any = reranker.writer
     assert isinstance(reranker, YesOrNo)
     texts = ["The rotor may turn at 340 rpm, which is its limit in flight.", "Fuel."]
-    assert reranker.score(QUESTION, texts) == pytest.approx(compute_log_odds(reranker, config.model, texts), abs=1e-3)
+    expected = compute_log_odds(reranker, load_causal(embedded_model_dir()), texts)
+    assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
     assert config.instruction in writer.write_prompt(QUESTION, "")
 
 
@@ -300,14 +312,14 @@ def test_what_a_family_does_to_its_logits_counts(tmp_path: Path, family: str, mo
     for parameter in model.get_output_embeddings().parameters():
         torch.nn.init.normal_(parameter)
     model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
     reranker: Any = load_reranker(RerankConfig(model=str(tmp_path)))
-    assert reranker.score(QUESTION, TEXTS) == pytest.approx(compute_log_odds(reranker, str(tmp_path), TEXTS), abs=1e-4)
+    assert reranker.score(QUESTION, TEXTS) == pytest.approx(compute_log_odds(reranker, load_causal(tmp_path), TEXTS), abs=1e-4)
 
 
 @pytest.mark.seconds
 def test_scores_of_a_causal_model_in_16_bits_are_finer_than_its_logits() -> None:
-    texts = [f"The rotor may turn at {number} rpm." for number in range(300, 324)]
+    texts = [f"The rotor may turn at {number} rpm." for number in range(300, 308)]
     scores = load_reranker(RerankConfig(model=str(embedded_model_dir()), dtype="bfloat16")).score(QUESTION, texts)
     exact = load_reranker(RerankConfig(model=str(embedded_model_dir()))).score(QUESTION, texts)
     assert len(set(scores)) == len(texts)
@@ -317,7 +329,7 @@ def test_scores_of_a_causal_model_in_16_bits_are_finer_than_its_logits() -> None
 @pytest.mark.seconds
 def test_a_causal_model_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
     AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TINY)).save_pretrained(tmp_path)
-    tokenizer: Any = AutoTokenizer.from_pretrained(embedded_model_dir())
+    tokenizer: Any = copy.deepcopy(load_shared_tokenizer())
     for template, reason in (("{{ raise_exception('no system role') }}", "no system role"), (None, "chat_template is not set")):
         tokenizer.chat_template = template
         tokenizer.save_pretrained(tmp_path)

@@ -5,18 +5,17 @@ from typing import Any
 
 import pytest
 from conversation_cases import CONVERSATION, decode_learned, say
-from transformers import AutoTokenizer
+from embedded_tokenizer import load_shared_tokenizer
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import Conversation, read_conversation
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.tokens import IGNORED_LABEL, Mask, disarm, find_spans, tokenize_conversation, tokenize_prompt
 from drag_ray.errors import TrainError
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(embedded_model_dir())
+    return load_shared_tokenizer()
 
 
 def test_only_the_completion_is_learned_after_the_prompt_that_is_served(tokenizer: Any) -> None:
@@ -69,15 +68,15 @@ def test_a_template_that_rewrites_turns_or_ends_none_is_refused(tokenizer: Any) 
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content if loop.last else '...' }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    changed = AutoTokenizer.from_pretrained(embedded_model_dir())
+    changed = copy.deepcopy(tokenizer)
     changed.chat_template = forgetful
     with pytest.raises(TrainError, match="renders the conversation differently once message 2 is added"):
         tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), changed)
-    endless = AutoTokenizer.from_pretrained(embedded_model_dir())
+    endless = copy.deepcopy(tokenizer)
     endless.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
     with pytest.raises(TrainError, match="would not learn to stop"):
         tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), endless)
-    changed = AutoTokenizer.from_pretrained(embedded_model_dir())
+    changed = copy.deepcopy(tokenizer)
     changed.chat_template = tokenizer.chat_template.replace("message['content']", "(message['content'] | upper)")
     with pytest.raises(TrainError, match="does not render a reply word for word"):
         tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), changed, "search_only")

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from embedded_tokenizer import load_shared_tokenizer
 from training_cases import describe_descent
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
-
-from drag_ray.engine.models.embedded import embedded_model_dir
 
 
 @pytest.fixture(scope="package")
@@ -27,7 +26,7 @@ def model() -> LlamaForCausalLM:
 @pytest.fixture(scope="package")
 def tokenizer() -> Any:
     """The tokenizer of the embedded model."""
-    return AutoTokenizer.from_pretrained(embedded_model_dir())
+    return load_shared_tokenizer()
 
 
 @pytest.fixture

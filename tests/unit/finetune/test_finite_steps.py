@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from embedded_tokenizer import load_shared_tokenizer
 from peft import LoraConfig, get_peft_model
-from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
+from transformers import LlamaForCausalLM, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.trainers.adapter_trainer import FiniteSteps
@@ -44,7 +44,7 @@ def build_trainer(
         args=build_descent(batch_size=2, accumulation=2, max_steps=2, **options),
         data_collator=RowCollator(pad_token_id=0, number=number),
         train_dataset=Dataset.from_list(ROWS),
-        processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
+        processing_class=load_shared_tokenizer(),
     )
 
 

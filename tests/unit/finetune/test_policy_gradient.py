@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from embedded_tokenizer import load_shared_tokenizer
 from peft import LoraConfig, get_peft_model
 from torch.testing import assert_close
-from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
+from transformers import LlamaForCausalLM, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.losses import LossOptions
 from drag_ray.finetune.methods.grpo import StepCollator
 from drag_ray.finetune.trainers.policy_gradient import DrawnScores, PolicyGradientTrainer
@@ -48,7 +48,7 @@ def build_trainer(
         args=arguments,
         data_collator=StepCollator(pad_token_id=0),
         train_dataset=Dataset.from_list(steps),
-        processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
+        processing_class=load_shared_tokenizer(),
         loss=loss,
         loss_options=LossOptions(clip_range=0.2, clip_high=0.2, max_engine_ratio=3.0, beta=0.5),
         kl_weight=0.1,

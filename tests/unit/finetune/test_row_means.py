@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from embedded_tokenizer import load_shared_tokenizer
 from order_training import NO, NUM_QUESTIONS, YES, build_trainer, list_questions, train_in_process
 from peft import LoraConfig, get_peft_model
 from ports import find_port
 from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import logsigmoid
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.methods.reward import RewardModelling
@@ -91,7 +91,7 @@ def test_every_pair_counts_alike_in_a_step_that_ends_with_a_short_batch(
             "args": method.build_arguments({name: options[name] for name in shared}),
             "train_dataset": Dataset.from_list(list_pairs()),
             "eval_dataset": None,
-            "processing_class": AutoTokenizer.from_pretrained(embedded_model_dir()),
+            "processing_class": load_shared_tokenizer(),
             "peft_config": None,
         },
         None,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, LlamaForCausalLM
+from embedded_tokenizer import load_shared_tokenizer
+from transformers import LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.trainers.collator import RowCollator
 from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
 
@@ -131,7 +131,7 @@ def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig, rows: list[dic
         args=arguments,
         data_collator=RowCollator(pad_token_id=0, number="weight"),
         train_dataset=Dataset.from_list([{"name": str(number), **row} for number, row in enumerate(rows)]),
-        processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
+        processing_class=load_shared_tokenizer(),
     )
     trainer.train()
     return trainer.model

@@ -7,16 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import AutoTokenizer
+from embedded_tokenizer import load_shared_tokenizer
 
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import DataError
 from drag_ray.format.inspection import format_inspection, inspect_file, write_page
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(embedded_model_dir())
+    return load_shared_tokenizer()
 
 
 def build_row(question: str, query: str = "rotor") -> dict[str, Any]:

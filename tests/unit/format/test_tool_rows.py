@@ -3,12 +3,11 @@
 import json
 
 import pytest
+from embedded_tokenizer import load_shared_tokenizer
 from factories import asked_at, build_answer, build_call, build_question, build_search, build_trajectory
-from transformers import AutoTokenizer
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import read_conversation
-from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.tokens import IGNORED_LABEL, Mask, tokenize_conversation
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
@@ -67,7 +66,7 @@ def test_calls_that_worked_are_learned_with_the_search_that_rests_on_them(part, 
 @pytest.mark.parametrize("mask", ["search_only", "search_think"])
 def test_masks_of_searches_let_calls_through(part, mask: Mask) -> None:
     (row,) = (row for row in build(part, "sft_trajectory") if row["trajectory_id"] == "q1-0")
-    tokenizer = AutoTokenizer.from_pretrained(resolve_model("embedded"))
+    tokenizer = load_shared_tokenizer()
     labels = tokenize_conversation(read_conversation(row), tokenizer, mask, ANSWER.name)["labels"]
     learned = tokenizer.decode([label for label in labels if label != IGNORED_LABEL])
     assert learned == row["messages"][4]["content"] + row["messages"][8]["content"]
@@ -75,7 +74,7 @@ def test_masks_of_searches_let_calls_through(part, mask: Mask) -> None:
 
 def test_of_a_conversation_with_calls_the_replies_are_learned_and_no_observation(part) -> None:
     (row,) = (row for row in build(part, "sft_trajectory") if row["trajectory_id"] == "q1-0")
-    tokenizer = AutoTokenizer.from_pretrained(resolve_model("embedded"))
+    tokenizer = load_shared_tokenizer()
     tokens = tokenize_conversation(read_conversation(row), tokenizer)
     labels = tokens["labels"]
     learned = tokenizer.decode([label for label in labels if label != IGNORED_LABEL])
