@@ -36,7 +36,7 @@ from drag_ray.rollout.engine_pool import keep_engines
 from drag_ray.rollout.folder import IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
-from drag_ray.rollout.runner import run_plan
+from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.rollout.tool_hosts import host_tools
 from drag_ray.rollout.worker_actors import KeptWorkers, MapChunks
 from drag_ray.search.index import read_fingerprint
@@ -49,6 +49,8 @@ _TRAIN_DIR_NAME = "train"
 _IMAGES = Path("..", "..", IMAGES_DIR_NAME)
 """The one store of the images that rollouts make, from the folder of a step or of a validation."""
 _POLL_S = 0.02
+_MOST_SHARED = 0.5
+"""of a GPU's memory that an engine may have without a trainer on the same GPU having to wait until it is free"""
 _END_S = 60
 """in which a trainer ends that is told to, after the step that it is at"""
 
@@ -80,7 +82,9 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     if options.image_dirs:
         (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
     with _keeping_engines(), _learning(sections, options, devices) as learning, _rolling_out(options, devices) as roll_out:
-        course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.shares_gpu else None)
+        if not devices.takes_turns:
+            prepare_engines(_follow(options, stage_dir, locate_policy(stage_dir, 0)), devices.rollout)  # beside the trainer
+        course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.takes_turns else None)
         course.run()
     counts = course.summarise()
     if not counts["learned_questions"]:
@@ -100,12 +104,14 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of both sides: engines as `rollout` has them, trainers on GPUs or not, and whether they take turns on them."""
+    """The devices of both sides: engines as `rollout` has them, trainers on GPUs or not, whether both share one, and whether they
+    take turns on it."""
 
     rollout: RolloutConfig
     num_trainers: int
     trains_on_gpu: bool
-    shares_gpu: bool
+    shares_gpu: bool = False
+    takes_turns: bool = False
 
 
 def plan_devices(sections: RlSections) -> Devices:
@@ -117,7 +123,7 @@ def plan_devices(sections: RlSections) -> Devices:
     trains_on_gpu, rollout = takes_gpus(sections.finetune.device), sections.rollout
     num_trainers, num_gpus = sections.finetune.num_workers or 1, count_gpus()
     if not (trains_on_gpu and takes_gpus(sections.engine.device)):
-        return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu=False)
+        return Devices(rollout, num_trainers, trains_on_gpu)
     parallel = sections.engine.tensor_parallel_size
     num_engines = (num_gpus - num_trainers) // parallel * rollout.engines_per_gpu
     shares_gpu = num_engines < 1
@@ -126,10 +132,11 @@ def plan_devices(sections: RlSections) -> Devices:
             f"finetune.num_workers {num_trainers} with engine.tensor_parallel_size {parallel}: the cluster has {num_gpus} "
             "GPU(s), and a GPU is shared by one trainer and an engine of one GPU alone. Lower one of them, or take more GPUs."
         )
-    if shares_gpu and sections.rl.max_lag:
+    takes_turns = shares_gpu and sections.engine.gpu_memory_utilization > _MOST_SHARED
+    if takes_turns and sections.rl.max_lag:
         raise ConfigError(
             f"rl.max_lag {sections.rl.max_lag}: engines and trainers share {num_gpus} GPU(s) and have to take turns. Leave it 0, "
-            "or take one GPU more."
+            f"take one GPU more, or leave the trainer room: engine.gpu_memory_utilization {_MOST_SHARED} or less."
         )
     if rollout.num_engines > (most := max(1, num_engines)):
         raise ConfigError(
@@ -138,7 +145,7 @@ def plan_devices(sections: RlSections) -> Devices:
         )
     if not shares_gpu and not rollout.num_engines:
         rollout = rollout.model_copy(update={"num_engines": num_engines})
-    return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu)
+    return Devices(rollout, num_trainers, trains_on_gpu, shares_gpu, takes_turns)
 
 
 def find_rank(lora_r: int) -> int:
@@ -232,7 +239,7 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
         PRESETS[sections.rl.preset].temperature or 1.0,
         sections.rl.steps,
         sections.rl.updates,
-        devices.shares_gpu,
+        devices.takes_turns,
     )
     # It stays, or starts again, while workers have the CPUs; memory is what every process takes.
     resources: dict[str, float] = {"CPU": 0, "memory": 1}
@@ -266,7 +273,11 @@ def _roll_out(
     """`RollOut` by engines and workers that are kept."""
     if options.image_dirs and not (own := folder / IMAGES_DIR_NAME).exists():
         own.symlink_to(_IMAGES)
-    policy = Policy(options.engine.model, str(policy_dir))
     plan = build_plan(draw.questions, (draw.preset,), draw.num_samples, draw.seed)
-    run_plan(plan, replace(options, run_dir=folder, policies={"": policy}), settings, draw.label, map_chunks)
+    run_plan(plan, _follow(options, folder, policy_dir), settings, draw.label, map_chunks)
     return journal.list_files(folder, TRAJECTORIES_DIR_NAME)
+
+
+def _follow(options: WorkerOptions, folder: Path, policy_dir: Path) -> WorkerOptions:
+    """Workers that roll out in a folder with the policy in another."""
+    return replace(options, run_dir=folder, policies={"": Policy(options.engine.model, str(policy_dir))})

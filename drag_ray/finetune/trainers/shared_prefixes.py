@@ -6,6 +6,7 @@ after the other in a single sequence, in which each row is left with what it doe
 its place in its own row and sees the tokens of that row alone, so its hidden state is what it would be in a row by itself.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -68,21 +69,15 @@ def collate_pack(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         The columns of `StepCollator`, with `input_ids`, `labels`, `rows` and `engine_log_probabilities` of shape (1, tokens);
         `position_ids` of that shape, and `attention_mask` of shape (1, 1, tokens, tokens), true where a token sees another.
     """
-    starts, paths = [0], [torch.arange(len(rows[0]["input_ids"]))]
-    shared = [0]
-    for before, row in zip(rows, rows[1:], strict=False):
-        num_shared = count_shared(before, row)
-        start = int(paths[-1][-1]) + 1
-        own = torch.arange(start, start + len(row["input_ids"]) - num_shared)
-        starts.append(start)
-        shared.append(num_shared)
-        paths.append(torch.cat([paths[-1][:num_shared], own]))
-    num_tokens = int(paths[-1][-1]) + 1
+    shared = [0, *itertools.starmap(count_shared, itertools.pairwise(rows))]
+    num_tokens = sum(len(row["input_ids"]) for row in rows) - sum(shared)
     sees = torch.zeros(num_tokens, num_tokens, dtype=torch.bool)
-    for start, num_shared, path in zip(starts, shared, paths, strict=True):
-        own = path[num_shared:]
-        sees[start : start + len(own), path[:num_shared]] = True
-        sees[start : start + len(own), start : start + len(own)] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
+    start, path = 0, torch.arange(0)
+    for row, num_shared in zip(rows, shared, strict=True):
+        own = torch.arange(start, start + len(row["input_ids"]) - num_shared)
+        path, start = torch.cat([path[:num_shared], own]), start + len(own)
+        sees[own[0] : start, path[:num_shared]] = True
+        sees[own[0] : start, own[0] : start] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
     parts = [_cut_row(row, number, num_shared) for number, (row, num_shared) in enumerate(zip(rows, shared, strict=True))]
     joined = {name: torch.cat([part[name] for part in parts])[None] for name in parts[0]}
     advantage = torch.tensor([row["advantage"] for row in rows], dtype=torch.float32)

@@ -25,30 +25,31 @@ def take(**options: Any) -> RlSections:
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "options", "num_engines", "shares"),
+    ("num_gpus", "options", "num_engines", "shares", "turns"),
     [
-        (0, {}, 0, False),
-        (1, {}, 0, True),
-        (2, {}, 1, False),
-        (8, {"finetune": {"num_workers": 2}, "rl": {"max_lag": 2}}, 6, False),
-        (8, {"engine": {"tensor_parallel_size": 4}}, 1, False),
-        (4, {"rollout": {"num_engines": 2}}, 2, False),
-        (2, {"finetune": {"device": "cpu"}}, 0, False),
+        (0, {}, 0, False, False),
+        (1, {}, 0, True, True),
+        (1, {"engine": {"gpu_memory_utilization": 0.5}, "rl": {"max_lag": 1}}, 0, True, False),
+        (2, {}, 1, False, False),
+        (8, {"finetune": {"num_workers": 2}, "rl": {"max_lag": 2}}, 6, False, False),
+        (8, {"engine": {"tensor_parallel_size": 4}}, 1, False, False),
+        (4, {"rollout": {"num_engines": 2}}, 2, False, False),
+        (2, {"finetune": {"device": "cpu"}}, 0, False, False),
     ],
 )
 def test_trainers_have_gpus_of_their_own_where_one_is_left_for_engines(
-    monkeypatch: pytest.MonkeyPatch, num_gpus: int, options: dict[str, Any], num_engines: int, shares: bool
+    monkeypatch: pytest.MonkeyPatch, num_gpus: int, options: dict[str, Any], num_engines: int, shares: bool, turns: bool
 ) -> None:
     monkeypatch.setattr(stage, "count_gpus", lambda: num_gpus)
     monkeypatch.setattr(stage, "takes_gpus", lambda device: device != "cpu" and num_gpus > 0)
     devices = plan_devices(take(**options))
-    assert (devices.rollout.num_engines, devices.shares_gpu) == (num_engines, shares)
+    assert (devices.rollout.num_engines, devices.shares_gpu, devices.takes_turns) == (num_engines, shares, turns)
 
 
 @pytest.mark.parametrize(
     ("num_gpus", "options", "said"),
     [
-        (1, {"rl": {"max_lag": 1}}, r"rl.max_lag 1: .* share 1 GPU"),
+        (1, {"rl": {"max_lag": 1}}, r"rl.max_lag 1: .* share 1 GPU.*gpu_memory_utilization 0.5 or less"),
         (2, {"engine": {"tensor_parallel_size": 2}}, r"tensor_parallel_size 2: the cluster has 2 GPU"),
         (2, {"finetune": {"num_workers": 2}}, r"num_workers 2 .*one trainer and an engine of one GPU alone"),
         (8, {"rollout": {"num_engines": 8}}, r"num_engines 8: beside the trainers there are GPUs for 7 of the 8"),
@@ -79,7 +80,7 @@ def test_a_trainer_that_is_told_to_end_hears_of_it_after_its_step_and_is_ended_w
     monkeypatch.setattr(stage, "build_trainer", lambda *_: SimpleNamespace(abandon=lambda: ended.append("abandoned")))
     monkeypatch.setattr(stage, "fit", fit)
     sections, options = take(), SimpleNamespace(run_dir=tmp_path, image_dirs=())
-    devices = Devices(sections.rollout, 1, trains_on_gpu=False, shares_gpu=False)
+    devices = Devices(sections.rollout, 1, trains_on_gpu=False)
     with pytest.raises(TrainError, match="a limit"), stage._learning(sections, options, devices):  # type: ignore[arg-type]
         raise TrainError("a limit")
     assert (heard, ended, list(tmp_path.glob(".stop-*"))) == ([True], ["abandoned"], [])
