@@ -18,7 +18,6 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig
-from drag_ray.prompt.config import PromptConfig
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.rl.config import RlConfig
 from drag_ray.rollout.config import RolloutConfig
@@ -69,8 +68,6 @@ class RunConfig(BaseConfig):
     """the pipeline chooses how pages are searched before all else (the stage `tune`), and takes its choice for those options that
     are not set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval and relevance_dense_weight of
     `format`, and retrieval of `evaluate.rerank`"""
-    optimise_prompt: bool = False
-    """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()
@@ -91,7 +88,6 @@ class RunConfig(BaseConfig):
     format: FormatConfig = FormatConfig()
     finetune: FinetuneConfig = FinetuneConfig()
     rl: RlConfig = RlConfig()
-    prompt: PromptConfig = PromptConfig()
     serve: ServeConfig = ServeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 

@@ -12,7 +12,7 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_720,
-    "api": 1_180,
+    "api": 1_210,
     "baselines": 2_110,
     "cli": 620,
     "cluster": 1_270,
@@ -20,17 +20,16 @@ LINES = {
     "corpus": 3_910,
     "embed": 90,
     "engine": 3_950,
-    "evaluate": 5_600,
+    "evaluate": 5_550,
     "examples": 630,
     "finetune": 4_630,
     "format": 2_760,
     "index": 570,
-    "pipeline": 1_400,
+    "pipeline": 1_370,
     "process": 2_430,
-    "prompt": 590,
     "questions": 1_490,
     "recipes": 1_320,
-    "rl": 980,
+    "rl": 970,
     "rollout": 3_150,
     "search": 2_780,
     "serve": 4_570,
@@ -42,10 +41,10 @@ LINES = {
     "": 1_250,
 }
 """Of each package, and of the modules at the top."""
-FILES = 434
-OPTIONS = 375
+FILES = 429
+OPTIONS = 369
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_670
+TEST_LINES = 47_850
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -39,17 +39,12 @@ validation_fraction = 0.3
 [finetune]
 epochs = 1
 target_modules = ["q_proj", "v_proj"]
-[prompt]
-rollouts = 12
-validation_questions = 2
-minibatch_size = 2
-max_tokens = 32
 [evaluate]
 limit = 4
 baselines = ["question"]
 question_weights = []
 """
-STAGES = ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+STAGES = ["index", "collect", "process", "format", "finetune", "evaluate"]
 
 
 @pytest.fixture(scope="module")
