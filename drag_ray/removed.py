@@ -12,12 +12,15 @@ _GEPA_INSTEAD = (
     "evaluations (drag-ray compare)."
 )
 
+MANUALS_INSTEAD = "Run: python benchmarks/manuals.py FOLDER, and name its documents and questions.jsonl."
+
 RERANK_INSTEAD = "Train a reranker (--train-reranker, or finetune.method rerank)."
 
 OPTIONS = {
     **dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD),
     **dict.fromkeys(("prompt", "optimise_prompt"), _GEPA_INSTEAD),
     **dict.fromkeys(("serve.ready_timeout_s", "storage.connections"), _CONSTANT),
+    "corpus.manual_packages": MANUALS_INSTEAD,
     **{
         f"agent.web_search.{name}": _PROVIDER_INSTEAD
         for name in ("query_field", "key_header", "results_field", "title_field", "url_field", "snippet_field")

@@ -83,7 +83,7 @@ class Agent:
             BudgetError: what an endpoint's replies may cost is spent.
 
         Examples:
-            >>> transcript = agent.roll_out("How do I sort an array?")
+            >>> transcript = agent.roll_out("To list the images of a repository (ECR)")
             >>> transcript.describe_question()
             'the question alone: no evidence among the first 10'
         """

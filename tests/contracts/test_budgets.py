@@ -17,11 +17,11 @@ LINES = {
     "cli": 620,
     "cluster": 1_270,
     "collect": 170,
-    "corpus": 3_910,
+    "corpus": 3_900,
     "embed": 90,
     "engine": 3_950,
     "evaluate": 5_550,
-    "examples": 630,
+    "examples": 280,
     "finetune": 4_630,
     "format": 2_760,
     "index": 570,
@@ -29,7 +29,7 @@ LINES = {
     "process": 2_430,
     "questions": 1_490,
     "recipes": 1_320,
-    "rl": 970,
+    "rl": 980,
     "rollout": 3_150,
     "search": 2_780,
     "serve": 4_570,
@@ -38,13 +38,13 @@ LINES = {
     "tools": 2_640,
     "transcripts": 770,
     "tune": 560,
-    "": 1_250,
+    "": 1_260,
 }
 """Of each package, and of the modules at the top."""
-FILES = 429
-OPTIONS = 369
+FILES = 427
+OPTIONS = 368
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_850
+TEST_LINES = 47_750
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

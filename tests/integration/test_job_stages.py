@@ -18,9 +18,8 @@ pytestmark = pytest.mark.slow
 PORTS = Ports(gcs=6392, dashboard=8292, client=9892)
 CONFIG = """
 [corpus]
-documents = "manuals"
-questions = "manuals"
-manual_packages = ["numpy"]
+documents = "commands"
+questions = "commands"
 limit_pages = 100
 [agent]
 question_weight = 3
