@@ -210,8 +210,8 @@ STAGES: dict[str, Stage] = {
             sections=EvaluateSections,
             version=4,
             reads=("index",),
-            # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
-            # known to finetune best, so it comes last; format knows the validation questions.
+            # Before training, the base model and the baselines are compared. What was trained from is known to finetune best, so
+            # it comes last; format knows the validation questions.
             optional_inputs=("questions", "embed", "format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.seeds", "engine.logprobs"),

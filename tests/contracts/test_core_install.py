@@ -90,7 +90,6 @@ COMMAND_LINES = {
     "finetune --config jobs/configs/small.toml": "/format: no manifest.json",
     "rl --config jobs/configs/small.toml": "train",
     "embed --config jobs/configs/small.toml": "train",
-    "prompt --config jobs/configs/small.toml": "train",
     "evaluate --config jobs/configs/small.toml": "train",
     "pipeline --config jobs/configs/small.toml": "train",
     "serve --config jobs/configs/small.toml": "serve",

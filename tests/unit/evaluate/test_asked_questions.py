@@ -49,7 +49,7 @@ def inputs(tmp_path: Path) -> Inputs:
     others = {"train-unanswerable": "validation", "test0": "validation", "elsewhere": "validation"}
     write_sides(tmp_path / "format", SIDES | others)
     folders = {name: tmp_path / name for name in ("index", "format")}
-    return Inputs({**folders, "questions": None, "finetune": None, "prompt": None})
+    return Inputs({**folders, "questions": None, "finetune": None})
 
 
 def draw(settings: EvaluateConfig, inputs: Inputs) -> list[str]:
