@@ -53,7 +53,7 @@ import drag_ray
 
 run = drag_ray.open_run("runs/small")
 read = [run.read_questions(), run.read_trajectories(), run.read_results(), run.read_measures(), run.read_transcripts(),
-        run.read_status(), run.verify(), run.open_searcher().search("rows", top_k=1)]
+        run.read_status(), run.verify(), run.open_searcher().search("images", top_k=1)]
 print([len(found) > 0 for found in read])
 """
 LACKING = """
