@@ -27,6 +27,8 @@ from drag_ray.corpus.split import find_overlaps
 from drag_ray.types import Question
 
 COMPONENT = "instructions"
+MAX_TOKENS = 400
+"""of a proposal"""
 PAGE_CHARS = 300
 """of the right page, which a proposal is shown"""
 
@@ -56,7 +58,7 @@ class SearchAdapter:
 
     def reflect(self, prompt: str | list[dict[str, Any]]) -> str:
         """The model's own reply to a request for other instructions."""
-        return self._agent.write(str(prompt), seed=next(self._numbers))
+        return self._agent.write(str(prompt), seed=next(self._numbers), max_tokens=MAX_TOKENS)
 
     def _ask(self, question: Question, instructions: str) -> dict[str, Any]:
         pages = [(page.file, page.page_number) for page in question.evidence]
