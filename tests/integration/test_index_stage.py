@@ -136,8 +136,6 @@ def test_own_documents_have_none_of_the_embedded_questions(tmp_path, documents_d
     assert (counts["questions"], counts["train"], counts["test"]) == (0, 0, 0)
     with pytest.raises(ConfigError, match=r"corpus\.questions is 'commands'"):
         run_index(tmp_path / "both", documents=str(documents_dir), questions="commands")
-    with pytest.raises(ConfigError, match=r"'manuals': no such file or folder\. .* Run: python benchmarks/manuals\.py FOLDER"):
-        run_index(tmp_path / "gone", documents="manuals")
 
 
 def scan(text):

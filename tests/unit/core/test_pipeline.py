@@ -215,6 +215,8 @@ def test_own_documents_are_part_of_the_index(run_dir: Path, tmp_path: Path) -> N
     assert compute_identity(STAGES["index"], config).fingerprint != before
     with pytest.raises(ConfigError, match=r"corpus\.documents .*no such file or folder"):
         compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(tmp_path / "nothing")))
+    with pytest.raises(ConfigError, match=r"'manuals': no such file or folder\. .* Run: python benchmarks/manuals\.py FOLDER"):
+        compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", "manuals"))
 
 
 def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> None:
