@@ -13,7 +13,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
-HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process prompt rollout serve tools)
+HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py written.py)
 CONFIG ?= jobs/configs/demo.toml

@@ -42,7 +42,6 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters, holm
 from drag_ray.evaluate.statistics.rows import Row as Comparison
 from drag_ray.evaluate.statistics.rows import build_rows as compare_pairs
-from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs import provenance
@@ -62,7 +61,7 @@ OF_OTHER_MODELS = (Dense, Rerank)
 WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine and not issubclass(kind, OF_OTHER_MODELS)]
 MODEL_FREE = {*WITHOUT_MODEL, *(kind.name for kind in BASELINES.values() if issubclass(kind, Dense))}
 """Policies that ask no model for words; some ask one for vectors."""
-UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME} - {Rerank.name}
+UNTRAINED = {*BASELINES, BASE_NAME} - {Rerank.name}
 REFERENCES = ("vs_question", "vs_best_without_language_model", "vs_best_untrained")
 KEY = ("set", "split", "run", "model", "policy", "seed")
 

@@ -20,7 +20,7 @@ from public_sets import DATA_DIR
 from record import write_result
 
 from drag_ray.baselines.registry import BASELINES
-from drag_ray.corpus.config import MANUALS
+from drag_ray.corpus.config import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 NAMES = [name for name, kind in BASELINES.items() if not issubclass(kind, OF_OTHER_MODELS)]
@@ -31,7 +31,7 @@ _AGENT = ["--config", str(ROOT / "jobs" / "configs" / "demo.toml"), "--agent.max
 def name_source(name: str, data_dir: Path) -> list[str]:
     """The index stage's options for a set."""
     if name == "embedded":
-        return ["--corpus.documents", MANUALS, "--corpus.questions", MANUALS]
+        return ["--corpus.documents", COMMANDS, "--corpus.questions", COMMANDS]
     folder = data_dir / name
     return ["--corpus.documents", str(folder / "pages.jsonl.gz"), "--corpus.questions", str(folder / "questions.jsonl")]
 

@@ -10,11 +10,10 @@ python benchmarks/bench_search_speed.py --pages 1000000    # this project's sear
 """
 
 import argparse
-import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
@@ -26,7 +25,6 @@ from search_engines import ENGINES, Engine, FoundPage, SearchFn
 from search_scale import measure_scale
 
 from drag_ray.corpus.questions import check_evidence, draw_questions
-from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
 
 TOP_K = 3
@@ -143,34 +141,6 @@ def measure_threads(
     }
 
 
-def measure_batches(searcher: Searcher, questions: Sequence[Question], num_rounds: int) -> dict[str, float]:
-    """`search_batch` on all cores beside the same queries one after the other: hits alone, no page is fetched.
-
-    By wall time, so it needs a quiet machine. The first batch starts the processes and is timed apart.
-    """
-    texts = [question.question for question in questions]
-    first_s = measure_wall_s(lambda: searcher.search_batch(texts, TOP_K))
-    single_s, batch_s = [], []
-    for _ in range(num_rounds):
-        single_s.append(measure_wall_s(lambda: [searcher.search(text, TOP_K) for text in texts]))
-        batch_s.append(measure_wall_s(lambda: searcher.search_batch(texts, TOP_K)))
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "queries": len(texts),
-        "first_batch_s": round(first_s, 3),
-        "single_queries_per_s": round(len(texts) / median(single_s), 1),
-        "batch_queries_per_s": round(len(texts) / median(batch_s), 1),
-        "speedup": round(median(single / batch for single, batch in zip(single_s, batch_s, strict=True)), 2),
-    }
-
-
-def measure_wall_s(work: Callable[[], Any]) -> float:
-    """Seconds of wall time."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def compare_with(reference: str, rates: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     """Queries per CPU second of each engine over those of the reference in the same round: median, lowest, highest."""
     ratios = {name: [a / b for a, b in zip(values, rates[reference], strict=True)] for name, values in rates.items()}
@@ -223,7 +193,6 @@ def measure_engines(page_set: PageSet, options: argparse.Namespace) -> dict[str,
         fast = {name: search for name, search in searches.items() if name in ("drag_ray", "bm25s_numba")}
         tail, _ = measure_queries(fast, tail_questions, options.rounds)
         threads = measure_threads(engines, scratch, questions, max(1, options.rounds // 2))
-        batches = measure_batches(Searcher(scratch / "drag_ray" / "search_index"), tail_questions, options.rounds)
     hits = [figures["hit@3"] for figures in queries.values()]
     return {
         "pages": len(page_set.pages),
@@ -238,7 +207,6 @@ def measure_engines(page_set: PageSet, options: argparse.Namespace) -> dict[str,
         "tail_questions": len(tail_questions),
         "one_thread_tail": tail,
         f"{_THREADS}_threads": threads,
-        "batch": batches,
     }
 
 

@@ -76,9 +76,8 @@ _TRAJECTORY: dict[str, Any] = {
 }
 _CONFIG = """run_dir = "runs/x"
 [corpus]
-documents = "manuals"
+documents = "commands"
 limit_pages = 10
-manual_packages = ["numpy"]
 [agent]
 question_weight = 1.5
 [[agent.examples]]

@@ -7,11 +7,20 @@ _PROVIDER_INSTEAD = (
     "yours (agent.tool_modules) or an MCP server (agent.mcp_servers)."
 )
 
+_GEPA_INSTEAD = (
+    "benchmarks/optimise_prompt.py has GEPA improve the instructions; give what it finds as agent.instructions, and compare two "
+    "evaluations (drag-ray compare)."
+)
+
+MANUALS_INSTEAD = "Run: python benchmarks/manuals.py FOLDER, and name its documents and questions.jsonl."
+
 RERANK_INSTEAD = "Train a reranker (--train-reranker, or finetune.method rerank)."
 
 OPTIONS = {
     **dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD),
+    **dict.fromkeys(("prompt", "optimise_prompt"), _GEPA_INSTEAD),
     **dict.fromkeys(("serve.ready_timeout_s", "storage.connections"), _CONSTANT),
+    "corpus.manual_packages": MANUALS_INSTEAD,
     **{
         f"agent.web_search.{name}": _PROVIDER_INSTEAD
         for name in ("query_field", "key_header", "results_field", "title_field", "url_field", "snippet_field")
@@ -33,6 +42,7 @@ FIELDS = {"best_of": "no field any more: name a served model of the task rerank 
 """Of requests to the search routes."""
 
 COMMANDS = {
+    "prompt": _GEPA_INSTEAD,
     "timeline": "`drag-ray status RUN` tells how far a collection is; the dashboards of docs/cluster.md show idle engines.",
 }
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar, get_type_hints
 
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.prompt.outcome import OptimisedPrompt
 from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
@@ -167,27 +166,6 @@ def ask_for_answer(trajectory: Trajectory) -> Trajectory:
     messages = json.loads(trajectory.messages)
     messages[trajectory.turns[-1].num_prompt_messages - 1]["content"] += "\n\n" + get_protocol("tags").final_request
     return replace(trajectory, messages=json.dumps(messages))
-
-
-def build_optimised_prompt(**fields: Any) -> OptimisedPrompt:
-    """Other instructions for the embedded model, which expands."""
-    defaults: dict[str, Any] = {
-        "instructions": "Write other words.",
-        "own_instructions": "Write words.",
-        "score": 0.75,
-        "own_score": 0.5,
-        "question_score": 0.25,
-        "num_validation_questions": 30,
-        "rollouts": 190,
-        "max_rollouts": 200,
-        "failed_rollouts": 0,
-        "proposals": 9,
-        "accepted": 2,
-        "model": "embedded",
-        "query_mode": "expand",
-        "protocol": "tags",
-    }
-    return OptimisedPrompt(**{**defaults, **fields})
 
 
 def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> Path:

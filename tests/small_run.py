@@ -19,7 +19,7 @@ from drag_ray.types import Page
 
 _ROOT = Path(drag_ray.__file__).parents[1]
 _RANKS = {"question": [2, 4, None, 9, 1, 1], "base": [1, 4, None, 9, 1, 2], "tuned": [1, 3, 2, 8, 1, 1]}
-_TEXTS = ("Sort the rows of an array by its first column.", "The rows of an array are sorted in place.", "An array has rows.")
+_TEXTS = ("Lists the images of a repository.", "The images of a repository are deleted.", "A repository has images.")
 
 
 def write_small_run(folder: Path) -> None:
@@ -34,7 +34,7 @@ def write_small_run(folder: Path) -> None:
     shutil.copyfile(_ROOT / config, folder / config)
     asked = build_questions(6)
     questions = [replace(question, split="test" if number % 2 else "train") for number, question in enumerate(asked)]
-    finish_index(run_dir, [Page("array.pdf", number, 3, text) for number, text in enumerate(_TEXTS, start=1)], questions)
+    finish_index(run_dir, [Page("ecr.pdf", number, 3, text) for number, text in enumerate(_TEXTS, start=1)], questions)
     rollouts = build_rollouts({"base": _RANKS["base"]})["base"]
     with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as stage:
         table = schemas.to_table(

@@ -32,11 +32,10 @@ class RolloutTask:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The model that writes: its name, the folder of its adapter if it has one, and instructions in place of the agent's own."""
+    """The model that writes: its name, and the folder of its adapter if it has one."""
 
     model: str
     adapter: str = ""
-    instructions: str = ""
 
 
 def compute_rollout_id(question_id: str, preset: str, sample_index: int, baseline: str = "", hinted: bool = False) -> str:

@@ -164,16 +164,6 @@ class Run(RunExchange):
         """
         return self.run_stage("embed", **options)
 
-    def prompt(self, **options: Any) -> Manifest:
-        """Optimise the base model's instructions, as a baseline for training; otherwise as `index`.
-
-        Examples:
-            >>> run.prompt(prompt={"rollout": 500})
-            Traceback (most recent call last):
-            drag_ray.errors.ConfigError: options: unknown key 'prompt.rollout'. Did you mean 'rollouts'? Allowed here: ...
-        """
-        return self.run_stage("prompt", **options)
-
     def evaluate(self, **options: Any) -> Manifest:
         """Compare the base model, the adapter and the baselines on held-out questions; otherwise as `index`.
 

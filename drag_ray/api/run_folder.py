@@ -169,7 +169,7 @@ class RunFolder:
             SearchIndexError: it is stale or damaged, or it does not fit this version.
 
         Examples:
-            >>> hits = run.open_searcher().search("sort the rows of an array", top_k=3)
+            >>> hits = run.open_searcher().search("list the images of a repository", top_k=3)
             >>> [hit.rank for hit in hits]
             [1, 2, 3]
         """

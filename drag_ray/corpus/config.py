@@ -7,28 +7,23 @@ from pydantic import Field, model_validator
 from drag_ray.config import BaseConfig
 from drag_ray.storage.object_store import NameOrUri
 
-MANUALS = "manuals"
-"""An embedded corpus: the reference manuals of installed packages, and the first sentences of their entries as questions."""
 COMMANDS = "commands"
-"""An embedded corpus: the command reference of the AWS CLI, and the tasks that its examples solve as questions."""
-EMBEDDED = (MANUALS, COMMANDS)
+"""The embedded corpus: the command reference of the AWS CLI, and the tasks that its examples solve as questions."""
 
 
 class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
-    documents: NameOrUri = MANUALS
-    """`manuals` or `commands` for an embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif), texts
+    documents: NameOrUri = COMMANDS
+    """`commands` for the embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif), texts
     (.txt, .md, .html, .docx) and page tables (.jsonl, .jsonl.gz, .parquet); also one in an object store (s3://, gs://, abfs://,
     hdfs://), which is copied to the stage's folder while it is read"""
-    questions: NameOrUri = MANUALS
-    """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file, which may be in an object
+    questions: NameOrUri = COMMANDS
+    """`commands` for the questions of the embedded corpus, or a JSONL or Parquet file, which may be in an object
     store with its images among the documents; empty for none, which a pipeline then has written from the pages (the stage
     `questions`). Where documents of your own are named and nothing is said here, it is empty"""
     allow_unanswerable: bool = False
     """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
-    manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
-    """packages whose reference manuals make up the corpus `manuals`"""
     ocr: Literal["auto", "off", "always"] = "auto"
     """auto: OCR reads images, and pages of a PDF whose text layer holds little although they show something, or cannot be what
     a reader sees; off: the text layer alone, and such pages are named; always: OCR reads every page of a PDF or image"""
@@ -56,7 +51,7 @@ class CorpusConfig(BaseConfig):
     document_text_mib: int = Field(default=64, ge=1)
     """MiB of a text, or of what a .docx unpacks to without its pictures; a larger one is set aside"""
     limit_pages: int = Field(default=0, ge=0)
-    """pages to index at most; of the manuals each package then gives an even share; 0 takes all"""
+    """pages to index at most; 0 takes all"""
     limit_questions: int = Field(default=0, ge=0)
     """questions to keep at most, drawn with `seed`; 0 keeps all"""
     test_fraction: float = Field(default=0.3, ge=0, le=1)
@@ -71,5 +66,5 @@ class CorpusConfig(BaseConfig):
     def _has_no_questions_of_other_documents(cls, options: Any) -> Any:
         if isinstance(options, dict) and "documents" in options and "questions" not in options:
             documents: Any = options["documents"]
-            return options | {"questions": documents if documents in EMBEDDED else ""}
+            return options | {"questions": documents if documents == COMMANDS else ""}
         return options

@@ -1,11 +1,10 @@
 """Near-duplicates among evidence pages: found by the index stage, recorded in a table, looked up wherever questions are split.
 
 A text counts as the set of its shingles, all runs of three words in it (Broder, "On the resemblance and containment of
-documents", 1997), whatever their case, punctuation and spacing; the shingles of the manuals' entries (`examples.manuals`) are
-as long. Of two texts that differ in one word in their middle, three-word shingles show the likeness from 29 words on. Runs
-of five, as in the deduplication of training text (Lee et al., "Deduplicating training data makes language models better",
-2022, from where the threshold of 0.8 is), show it from 49 on, and pages can be shorter. Each
-Chinese, Japanese or Korean character counts as a word.
+documents", 1997), whatever their case, punctuation and spacing. Of two texts that differ in one word in their middle,
+three-word shingles show the likeness from 29 words on. Runs of five, as in the deduplication of training text (Lee et al.,
+"Deduplicating training data makes language models better", 2022, from where the threshold of 0.8 is), show it from 49 on, and
+pages can be shorter. Each Chinese, Japanese or Korean character counts as a word.
 
 A text of fewer than `MIN_WORDS` words has no shingles, and is taken to be like no other. It is a blank page, a heading, a page
 that shows something which no text layer holds; many pages have the same few words, and those do not say that the pages

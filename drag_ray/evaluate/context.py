@@ -10,7 +10,6 @@ from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import PRESET
 from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
 from drag_ray.finetune.outcome import read_curve
-from drag_ray.prompt.outcome import PROMPTED_NAME, read_prompt
 from drag_ray.search.index import read_record
 from drag_ray.stage_runs import provenance
 from drag_ray.stage_runs.inputs import Inputs
@@ -103,7 +102,7 @@ def build_context(
     """The context of a report of this run.
 
     Raises:
-        DamageError: a manifest of what was evaluated, or its prompt, cannot be read.
+        DamageError: a manifest of what was evaluated cannot be read.
     """
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
@@ -117,7 +116,7 @@ def build_context(
         analyzer=record.analyzer,
         sampling=PRESET,
         seeds=(sections.seed,),
-        summary=" ".join([asked, *(f"{name}: {text}." for name, text in _summarise_policies(inputs, baselines).items())]),
+        summary=" ".join([asked, *(f"{name}: {baseline.describe()}." for name, baseline in baselines.items())]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=provenance.read_commit(),
         training_curve=read_curve(inputs.find("finetune")),
@@ -133,20 +132,6 @@ def build_context(
         machine=provenance.read_machine(),
         num_exposures=num_exposures,
     )
-
-
-def _summarise_policies(inputs: Inputs, baselines: Mapping[str, Baseline]) -> dict[str, str]:
-    """Explanations of the policies whose names say too little."""
-    summaries = {name: baseline.describe() for name, baseline in baselines.items()}
-    prompt_dir = inputs.find("prompt")
-    if prompt_dir:
-        prompt = read_prompt(prompt_dir)
-        outcome = "other instructions" if prompt.instructions != prompt.own_instructions else "no better instructions"
-        summaries[PROMPTED_NAME] = (
-            f"the base model with the best instructions that GEPA found for it in {prompt.rollouts} rollouts: {outcome}, utility "
-            f"{prompt.own_score:.3f} before and {prompt.score:.3f} after on {prompt.num_validation_questions} train questions"
-        )
-    return summaries
 
 
 def _gather_options(manifests: Mapping[str, Manifest]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
     if not check_weighable(settings, sections.agent):
         return []
     adapters = [sections.engine.adapter, *settings.adapters, *(model.adapter for model in settings.models.values())]
-    if any(adapters) or any(inputs.find(stage) for stage in ("format", "finetune", "prompt")):
+    if any(adapters) or any(inputs.find(stage) for stage in ("format", "finetune")):
         return draw_validation(inputs)
     questions = _read_train(inputs)
     if not questions:
@@ -92,8 +92,7 @@ def draw_validation(inputs: Inputs, by_answer: bool = False) -> list[Question]:
 
     Raises:
         ArtifactError: the format stage was not run, so nothing is known of validation questions.
-        ConfigError: the finetune stage was trained on the rows of another format stage, or instructions were optimised without
-            knowing of these questions.
+        ConfigError: the finetune stage was trained on the rows of another format stage.
         DataError: there is no such question, or a table cannot be read.
     """
     index_dir, format_dir = inputs["index"], inputs.find("format")
@@ -103,7 +102,6 @@ def draw_validation(inputs: Inputs, by_answer: bool = False) -> list[Question]:
             "name the one of a scope (--reads format=reranker/format), or ask test questions without evaluate.question_weights."
         )
     _refuse_other_rows(inputs.find("finetune"), format_dir)
-    _refuse_seen(inputs.find("prompt"), format_dir)
     ids = read_side(format_dir, VALIDATION)
     questions = [question for question in _read_train(inputs, by_answer) if question.id in ids]
     if not questions:
@@ -130,14 +128,4 @@ def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:
         raise ConfigError(
             f"evaluate.split 'validation': {finetune_dir} was trained on the rows of {address}, got the validation questions of "
             f"{format_dir}, expected those of the same rows. Set --reads format=ADDRESS, or train again."
-        )
-
-
-def _refuse_seen(prompt_dir: Path | None, format_dir: Path) -> None:
-    """Instructions may have been optimised on what is on the validation side, unless that was known and left out."""
-    optimised, asked = (read_manifest(folder) if folder else None for folder in (prompt_dir, format_dir))
-    if optimised and asked and optimised.origin.get("inputs", {}).get("format") != asked.outcome_fingerprint:
-        raise ConfigError(
-            f"{prompt_dir}: its instructions may have been optimised on validation questions of {format_dir}, expected to be "
-            "optimised without them. Run: python jobs/prompt.py"
         )

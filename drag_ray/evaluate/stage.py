@@ -38,7 +38,6 @@ from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.questions import draw_held_out, draw_validation, draw_weighed
 from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
-from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.config import Factors, RetrievalName
 from drag_ray.search.searcher import Searcher
@@ -72,8 +71,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         ConfigError: a policy cannot be built.
         ArtifactError: an adapter is missing, or nothing is known of validation questions.
     """
-    settings, finetune_dir, prompt_dir = sections.evaluate, inputs.find("finetune"), inputs.find("prompt")
-    models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
+    settings, finetune_dir = sections.evaluate, inputs.find("finetune")
+    models = choose_models(sections, finetune_dir, has_gpu=takes_gpus(sections.engine.device))
     questions = draw_held_out(settings, inputs, sections.seed, sections.agent.task)
     weighed = draw_weighed(sections, inputs)
     rolled_out = roll_out(models, [*questions, *weighed], sections, inputs, folder)
@@ -216,7 +215,7 @@ def _compare(
         baseline,
         subject,
         split=settings.split,
-        trained=[model.name for model in models if model.name not in (BASE_NAME, PROMPTED_NAME)],
+        trained=[model.name for model in models if model.name != BASE_NAME],
         latency=latency,
         prices=find_prices(settings, models),
         num_resamples=settings.num_resamples,

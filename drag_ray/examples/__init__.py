@@ -1,1 +1,1 @@
-"""The two embedded collections: the command reference of the AWS CLI, and the manuals of installed packages."""
+"""The embedded collection: the command reference of the AWS CLI."""

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.errors import ConfigError
-from drag_ray.examples.manual_chapters import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, gather_chapters, take_chapters, write_chapters
-from drag_ray.examples.manual_entries import ManualEntry
+from drag_ray.examples.chapters import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, Entry, gather_chapters, take_chapters, write_chapters
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 
@@ -44,14 +43,14 @@ class Task:
     command: str
 
 
-def read_reference() -> tuple[list[ManualEntry], list[Task]]:
+def read_reference() -> tuple[list[Entry], list[Task]]:
     """The commands of all services that have examples, and the tasks of these, in the order of their names.
 
     Raises:
         ConfigError: awscli or botocore is not installed.
     """
     examples_dir, models_dir = _locate("awscli") / "examples", _locate("botocore") / "data"
-    entries: list[ManualEntry] = []
+    entries: list[Entry] = []
     tasks: list[Task] = []
     for folder in sorted(path for path in examples_dir.iterdir() if path.is_dir()):
         model = _read_model(models_dir / _SERVICES.get(folder.name, folder.name))
@@ -92,7 +91,7 @@ def _read_model(folder: Path) -> dict[str, Any] | None:
     return parse_json(gzip.decompress(versions[-1].read_bytes())) if versions else None
 
 
-def _read_commands(service: str, model: dict[str, Any]) -> Iterator[ManualEntry]:
+def _read_commands(service: str, model: dict[str, Any]) -> Iterator[Entry]:
     """A page a command: its name, its service, what it does, and its options."""
     from botocore import xform_name
 
@@ -104,7 +103,7 @@ def _read_commands(service: str, model: dict[str, Any]) -> Iterator[ManualEntry]
         lines = [_to_text(operation.get("documentation", "")), ""]
         lines += [f"--{xform_name(name, '-')}: {_to_text(member.get('documentation', ''))}" for name, member in options.items()]
         name = f"aws {service} {xform_name(operation['name'], '-')}"
-        yield ManualEntry("aws", service, name, heading, "", "\n".join(lines).strip())
+        yield Entry(service, name, heading, "\n".join(lines).strip())
 
 
 def _to_text(documentation: str) -> str:

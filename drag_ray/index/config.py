@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.config import Sections
-from drag_ray.corpus.config import EMBEDDED, CorpusConfig
+from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.removed import MANUALS_INSTEAD
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.storage.object_store import is_uri
 
@@ -27,12 +28,13 @@ class IndexSections(Sections):
             ConfigError: there are none where the options say.
         """
         named = {"documents": self.corpus.documents, "questions": self.corpus.questions}
-        given = {name: source for name, source in named.items() if source not in ("", *EMBEDDED)}
+        given = {name: source for name, source in named.items() if source not in ("", COMMANDS)}
         stored: dict[str, Path | tuple[Path, ...] | str] = {name: source for name, source in given.items() if is_uri(source)}
         sources = {name: Path(source).expanduser() for name, source in given.items() if name not in stored}
         for name, path in sources.items():
             if not path.exists():
-                raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.")
+                instead = f" The manuals are no part of the package. {MANUALS_INSTEAD}" if named[name] == "manuals" else ""
+                raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.{instead}")
         images = self._list_question_images(sources.get("questions"))
         models = {"embedding.model": self.embedding.model, "image_embedding.model": self.image_embedding.model}
         folders = {option: Path(model).expanduser() for option, model in models.items() if model}

@@ -19,7 +19,7 @@ from drag_ray import schemas
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import find_seeing
 from drag_ray.corpus import page_images, question_images
-from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
+from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
 from drag_ray.corpus.problems import Problem, count_problems, name_first
@@ -32,9 +32,8 @@ from drag_ray.corpus.readers.documents import list_documents
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.split import split_questions
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.examples.chapters import QUESTIONS_NAME
 from drag_ray.examples.commands import build_commands
-from drag_ray.examples.manual_chapters import QUESTIONS_NAME
-from drag_ray.examples.manuals import build_manuals
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.search.index import build_index
@@ -127,7 +126,7 @@ def _check(sections: IndexSections) -> None:
             raise ConfigError(
                 "image_embedding.model: there are no pictures of pages to embed. Set --corpus.page-images, or leave it empty."
             )
-    if corpus.questions in EMBEDDED and corpus.documents != corpus.questions:
+    if corpus.questions == COMMANDS != corpus.documents:
         raise ConfigError(
             f"corpus.questions is {corpus.questions!r}, but corpus.documents is {corpus.documents!r}. "
             "Name the file with the questions about these documents, or leave corpus.questions empty."
@@ -149,18 +148,14 @@ def _count(pages: pa.Table, questions: list[Question]) -> dict[str, int]:
 def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
     if is_uri(corpus.documents):
         return fetch_files(corpus.documents, folder.path.resolve() / _DOCUMENTS_DIR_NAME)
-    if corpus.documents not in EMBEDDED:
+    if corpus.documents != COMMANDS:
         return Path(corpus.documents).expanduser().resolve()
     root = folder.path.resolve() / "documents"
     # The questions are written last, so a resumed stage can tell that the documents are whole.
     if (root / QUESTIONS_NAME).exists():
         return root
-    if corpus.documents == COMMANDS:
-        _logger.info("building the command reference of the AWS CLI")
-        build_commands(root, corpus.limit_pages)
-    else:
-        _logger.info(f"building the manuals of {', '.join(corpus.manual_packages)}")
-        build_manuals(root, corpus.manual_packages, corpus.limit_pages)
+    _logger.info("building the command reference of the AWS CLI")
+    build_commands(root, corpus.limit_pages)
     return root
 
 
@@ -209,7 +204,7 @@ def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> 
         return None
     if is_uri(corpus.questions):
         return fetch_files(corpus.questions, folder.path.resolve() / _QUESTIONS_DIR_NAME)
-    return root / QUESTIONS_NAME if corpus.questions in EMBEDDED else Path(corpus.questions).expanduser()
+    return root / QUESTIONS_NAME if corpus.questions == COMMANDS else Path(corpus.questions).expanduser()
 
 
 def _draw_questions(

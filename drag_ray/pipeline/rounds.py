@@ -29,9 +29,8 @@ from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
 from drag_ray.pipeline.reinforcement import build_reinforcement, locate_adapter, reinforce
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline, run_stages
+from drag_ray.pipeline.runner import check_stages, list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES, Stage
-from drag_ray.prompt.config import count_collected
 from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest, write_json
 
@@ -132,7 +131,7 @@ def build_reranked_evaluation(config: RunConfig) -> RunConfig:
     baselines = settings.baselines if Rerank.name in settings.baselines else (*settings.baselines, Rerank.name)
     update = {"baselines": baselines, "rerank": options.model_copy(update={"model": str(folder)})}
     evaluation = config.model_copy(update={"evaluate": settings.model_copy(update=update)})
-    check_stages(list_compared(config), evaluation)
+    check_stages([STAGES["evaluate"]], evaluation)
     return evaluation
 
 
@@ -155,7 +154,7 @@ def check_pipeline(config: RunConfig) -> None:
     """ConfigError where a stage of the pipeline cannot be run with these options, in any of its rounds."""
     for number in range(1, config.rounds + 1):
         check_stages([STAGES[name] for name in _TRAINED], build_round(config, number))
-    check_stages(list_compared(config) if config.rounds else list_pipeline(config), config)
+    check_stages([STAGES["evaluate"]] if config.rounds else list_pipeline(config), config)
     plan_rankers(config, Address("process", scope=f"{_SCOPE}/1" if config.rounds else config.scope))
     if config.reinforce:
         build_reinforcement(config, Address("finetune", scope=config.scope))
@@ -207,11 +206,11 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
     rankers = plan_rankers(config, Address("process", scope=config.scope))
     if not (rankers.trainings or config.reinforce):
         return run_stages(list_pipeline(config), config, start_ray)
-    compared = list_compared(config)
-    finished = run_stages([stage for stage in list_pipeline(config) if stage not in compared], config, start_ray)
+    evaluate = STAGES["evaluate"]
+    finished = run_stages([stage for stage in list_pipeline(config) if stage is not evaluate], config, start_ray)
     reinforced, final = reinforce(config, rankers.compared, Address("finetune", scope=config.scope), start_ray)
     finished |= reinforced | rankers.train(start_ray)
-    return finished | run_stages(compared, final, start_ray)
+    return finished | run_stages([evaluate], final, start_ray)
 
 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
@@ -246,7 +245,7 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     start = Address("finetune", scope=f"{_SCOPE}/{best.number}")
     reinforced, final = reinforce(config, build_final(rankers.compared, best.number), start, start_ray)
     finished |= reinforced | rankers.train(start_ray)
-    return finished | run_stages(list_compared(final), final, start_ray)
+    return finished | run_stages([STAGES["evaluate"]], final, start_ray)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:
@@ -288,17 +287,10 @@ def build_validation(round_config: RunConfig) -> RunConfig:
 
 
 def build_final(config: RunConfig, best: int) -> RunConfig:
-    """The options of the run's own evaluation, of the policy of the best round, and of prompt optimisation where it is asked for:
-    unless the options say otherwise, that takes as many rollouts as all the rounds that led to this policy.
-    """
+    """The options of the run's own evaluation, of the policy of the best round."""
     reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("finetune", "format")]
     reads += [f"{stage}={Address(stage, scope=f'{_SCOPE}/{best}')}" for stage in ("finetune", "format")]
-    prompt = config.prompt
-    if config.optimise_prompt and not prompt.rollouts:
-        collections = (Address("collect", scope=f"{_SCOPE}/{number}") for number in range(1, best + 1))
-        num_rollouts = sum(count_collected(address.locate(config.run_dir)) for address in collections)
-        prompt = prompt.model_copy(update={"rollouts": num_rollouts})
-    return config.model_copy(update={"reads": tuple(reads), "prompt": prompt})
+    return config.model_copy(update={"reads": tuple(reads)})
 
 
 def _read_evaluation(round_config: RunConfig, number: int) -> RoundEvaluation:

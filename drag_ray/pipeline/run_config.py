@@ -18,7 +18,6 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig
-from drag_ray.prompt.config import PromptConfig
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.rl.config import RlConfig
 from drag_ray.rollout.config import RolloutConfig
@@ -72,8 +71,6 @@ class RunConfig(BaseConfig):
     reinforce: bool = False
     """the pipeline ends its training with reinforcement learning (the stage `rl`), from the adapter of its (best) round, and
     evaluates what comes of it as `rl` beside that; its options are the run's own, which `curriculum` changes for rounds alone"""
-    optimise_prompt: bool = False
-    """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()
@@ -94,7 +91,6 @@ class RunConfig(BaseConfig):
     format: FormatConfig = FormatConfig()
     finetune: FinetuneConfig = FinetuneConfig()
     rl: RlConfig = RlConfig()
-    prompt: PromptConfig = PromptConfig()
     serve: ServeConfig = ServeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 

@@ -21,7 +21,7 @@ from drag_ray.errors import ConfigError, DamageError
 from drag_ray.finetune.losses import LOSSES
 from drag_ray.messages import about
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.stages import APART, COMPARED, STAGES, Stage
+from drag_ray.pipeline.stages import APART, STAGES, Stage
 from drag_ray.stage_runs.address import Address, parse_address
 from drag_ray.stage_runs.damage import find_damage, refuse_damage
 from drag_ray.stage_runs.folder import StageFolder
@@ -39,11 +39,6 @@ def list_pipeline(config: RunConfig) -> list[Stage]:
     """The stages that the pipeline runs with these options, in their order."""
     chosen = [stage for stage in STAGES.values() if not stage.switch or getattr(config, stage.switch)]
     return [stage for stage in chosen if stage.name not in APART]
-
-
-def list_compared(config: RunConfig) -> list[Stage]:
-    """Those of the pipeline that compare what the others have made, and so come last."""
-    return [stage for stage in list_pipeline(config) if stage.name in COMPARED]
 
 
 def find_own(name: str, config: RunConfig) -> Address:

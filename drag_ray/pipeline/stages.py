@@ -19,8 +19,6 @@ from drag_ray.finetune.config import FinetuneSections
 from drag_ray.format.config import FormatConfig, FormatSections
 from drag_ray.index.config import IndexSections
 from drag_ray.process.config import ProcessSections
-from drag_ray.prompt.config import PromptSections
-from drag_ray.prompt.outcome import JOURNAL_NAME
 from drag_ray.questions.config import READ_OF_CORPUS, QuestionsSections
 from drag_ray.questions.outcome import JOURNAL_NAME as DRAFTS_NAME
 from drag_ray.rl.config import LIMITS, READ_OF_FORMAT, UNREAD_OF_FINETUNE, RlSections
@@ -208,30 +206,14 @@ STAGES: dict[str, Stage] = {
             switch="train_embedder",
         ),
         Stage(
-            name="prompt",
-            summary="Optimise the base model's instructions, as a baseline for training.",
-            sections=PromptSections,
-            version=2,
-            reads=("index",),
-            # Where the index has no questions; for the number of rollouts, for what training is validated on, and where the agent
-            # searches by vectors.
-            optional_inputs=("questions", "collect", "format", "embed"),
-            # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
-            runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.adapter", "engine.logprobs"),
-            packages=("gepa",),
-            own_files=(JOURNAL_NAME, LOGS_DIR_NAME),
-            repairs_in_place=True,  # from its journal, without asking the model again
-            switch="optimise_prompt",
-        ),
-        Stage(
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
             version=4,
             reads=("index",),
-            # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
-            # known to finetune best, so it comes last; format knows the validation questions.
-            optional_inputs=("questions", "embed", "prompt", "format", "finetune"),
+            # Before training, the base model and the baselines are compared. What was trained from is known to finetune best, so
+            # it comes last; format knows the validation questions.
+            optional_inputs=("questions", "embed", "format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.seeds", "engine.logprobs"),
             own_files=OWN_FILES,
@@ -239,9 +221,6 @@ STAGES: dict[str, Stage] = {
     )
 }
 """The stages in the order in which they run."""
-
-COMPARED = ("prompt", "evaluate")
-"""Stages that come after all training."""
 
 APART = ("embed", "rl")
 """Stages that have no place in the line of a pipeline, as they have options of their own there: it embeds pages for what it

@@ -199,15 +199,14 @@ class RolloutWorker:
 
     def _build_rollouts(self, policy_name: str, baseline: str) -> Rollouts:
         options, policy = self._options, self._options.policies[policy_name]
-        agent = options.agent.instruct(policy.instructions)
         if not baseline:
             record = self._searcher.record
             search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._pages.page)
-            asked = (agent, policy, self._generate, *search, options.prompt_sets)
+            asked = (options.agent, policy, self._generate, *search, options.prompt_sets)
             return Rollouts(*asked, pages=self._pages, images=open_stores(options), callers=self._callers)
         build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
         assert baselines, "rollouts of a baseline need its options"
-        return build(baseline, BaselineOptions(agent, baselines), self._searcher, self._generate, policy)
+        return build(baseline, BaselineOptions(options.agent, baselines), self._searcher, self._generate, policy)
 
     async def _run(self, task: RolloutTask) -> Trajectory:
         failed = self._failures.get(task.id)

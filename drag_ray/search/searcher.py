@@ -1,8 +1,7 @@
 """Search a page index. A searcher is cheap to open, safe to share between threads, and holds no page text in its own memory."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from drag_ray.errors import SearchIndexError
@@ -10,14 +9,10 @@ from drag_ray.search.config import Operator, Syntax
 from drag_ray.search.guard import guard
 from drag_ray.search.index import PAGES_NAME, REBUILD
 from drag_ray.search.page_table import PageTable
-from drag_ray.search.processes import IndexView, SearchProcesses
 from drag_ray.search.query import clean, read_additions
 from drag_ray.search.ranker import Ranker, Ranking
 from drag_ray.search.snippet import Snippet, choose_window, match_terms
 from drag_ray.types import Evidence, Hit, Hits, Page
-
-_MIN_BATCH = 256
-"""A batch of fewer queries takes less time than handing it to other processes."""
 
 
 class Searcher:
@@ -102,23 +97,6 @@ class Searcher:
         """
         check_top_k(top_k)
         return self.to_hits(self._ranker.rank_expanded(words or question, addition, question_weight, top_k))
-
-    def search_batch(self, texts: Sequence[str], top_k: int) -> list[Hits]:
-        """`search` for many texts, on all cores.
-
-        The first batch takes about a second more, in which a process for each core starts; they stay while this object lives.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1, the index has been built anew since it was opened, or a process died.
-        """
-        check_top_k(top_k)
-        if len(texts) < _MIN_BATCH:
-            return [self.search(text, top_k) for text in texts]
-        return [self.to_hits(ranking) for ranking in self._processes.rank(texts, top_k)]
-
-    @cached_property
-    def _processes(self) -> SearchProcesses:
-        return SearchProcesses(IndexView(self.index_dir.resolve(), self._ranker.operator, self._ranker.syntax, self.record))
 
     @guard
     def snippet(self, hit: Hit | Evidence, text: str, max_chars: int = 300) -> Snippet:

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from drag_ray.cluster.interruption import wait_for_a_signal
 from drag_ray.config import build
 from drag_ray.corpus import page_images, question_images
-from drag_ray.corpus.config import EMBEDDED, CorpusConfig
+from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.readers.document_process import open_process
 from drag_ray.corpus.readers.pdf import render_page
@@ -156,7 +156,7 @@ class Review:
     def _documents(self) -> Path:
         """The folder of the documents, if they are files."""
         named = self._corpus.documents
-        return (self._index_dir / "documents" if named in EMBEDDED else Path(named).expanduser()).resolve()
+        return (self._index_dir / "documents" if named == COMMANDS else Path(named).expanduser()).resolve()
 
 
 def build_app(review: Review, key: str) -> Starlette:

@@ -12,40 +12,39 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_720,
-    "api": 1_180,
+    "api": 1_210,
     "baselines": 2_110,
     "cli": 620,
     "cluster": 1_270,
     "collect": 170,
-    "corpus": 3_910,
+    "corpus": 3_900,
     "embed": 90,
     "engine": 3_950,
-    "evaluate": 5_600,
-    "examples": 630,
+    "evaluate": 5_550,
+    "examples": 280,
     "finetune": 4_630,
     "format": 2_760,
     "index": 570,
-    "pipeline": 1_400,
+    "pipeline": 1_370,
     "process": 2_430,
-    "prompt": 590,
     "questions": 1_490,
     "recipes": 1_320,
     "rl": 980,
     "rollout": 3_150,
-    "search": 2_780,
+    "search": 2_690,
     "serve": 4_570,
     "stage_runs": 810,
     "storage": 970,
     "tools": 2_640,
     "transcripts": 770,
     "tune": 560,
-    "": 1_250,
+    "": 1_260,
 }
 """Of each package, and of the modules at the top."""
-FILES = 434
-OPTIONS = 375
+FILES = 427
+OPTIONS = 368
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_700
+TEST_LINES = 47_730
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -53,7 +53,7 @@ import drag_ray
 
 run = drag_ray.open_run("runs/small")
 read = [run.read_questions(), run.read_trajectories(), run.read_results(), run.read_measures(), run.read_transcripts(),
-        run.read_status(), run.verify(), run.open_searcher().search("rows", top_k=1)]
+        run.read_status(), run.verify(), run.open_searcher().search("images", top_k=1)]
 print([len(found) > 0 for found in read])
 """
 LACKING = """
@@ -90,7 +90,6 @@ COMMAND_LINES = {
     "finetune --config jobs/configs/small.toml": "/format: no manifest.json",
     "rl --config jobs/configs/small.toml": "train",
     "embed --config jobs/configs/small.toml": "train",
-    "prompt --config jobs/configs/small.toml": "train",
     "evaluate --config jobs/configs/small.toml": "train",
     "pipeline --config jobs/configs/small.toml": "train",
     "serve --config jobs/configs/small.toml": "serve",

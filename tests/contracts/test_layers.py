@@ -30,7 +30,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "finetune",
         "rl",
         "embed",
-        "prompt",
         "evaluate",
         "tune",
         "serve",

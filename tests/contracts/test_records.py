@@ -50,7 +50,7 @@ def imported_modules(tree: ast.Module) -> set[str]:
 
 def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     knowing = {name for name, tree in TREES.items() if "ray" in imported_modules(tree)}
-    stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
+    stages = (f"{name}/stage.py" for name in ("index", "finetune", "serve"))
     rollout = (f"rollout/{name}.py" for name in ("runner", "engine_pool", "tool_hosts", "worker_actors"))
     cluster = (f"cluster/{name}.py" for name in ("connection", "metrics", "nodes", "tasks"))
     others = ("finetune/training_process.py", "serve/replica.py", "serve/ingress/proxy.py")

@@ -120,8 +120,8 @@ def test_training_questions_with_near_duplicates_of_test_evidence_are_set_aside_
     assert (problems, counts["train"], counts["test"]) == ([], 2, 2)
 
 
-def test_manuals_need_no_input(tmp_path):
-    counts, _ = run_index(tmp_path, manual_packages=("numpy",), limit_pages=40, limit_questions=10)
+def test_the_embedded_commands_need_no_input(tmp_path):
+    counts, _ = run_index(tmp_path, limit_pages=40, limit_questions=10)
     assert (counts["pages"], counts["questions"], counts["train"], counts["test"]) == (40, 10, 7, 3)
 
 
@@ -134,8 +134,8 @@ def test_own_documents_have_none_of_the_embedded_questions(tmp_path, documents_d
     counts, _ = run_index(tmp_path / "alone", documents=str(documents_dir))
     assert counts["pages"] > 0
     assert (counts["questions"], counts["train"], counts["test"]) == (0, 0, 0)
-    with pytest.raises(ConfigError, match=r"corpus\.questions is 'manuals'"):
-        run_index(tmp_path / "both", documents=str(documents_dir), questions="manuals")
+    with pytest.raises(ConfigError, match=r"corpus\.questions is 'commands'"):
+        run_index(tmp_path / "both", documents=str(documents_dir), questions="commands")
 
 
 def scan(text):

@@ -18,9 +18,8 @@ pytestmark = pytest.mark.slow
 PORTS = Ports(gcs=6392, dashboard=8292, client=9892)
 CONFIG = """
 [corpus]
-documents = "manuals"
-questions = "manuals"
-manual_packages = ["numpy"]
+documents = "commands"
+questions = "commands"
 limit_pages = 100
 [agent]
 question_weight = 3
@@ -39,17 +38,12 @@ validation_fraction = 0.3
 [finetune]
 epochs = 1
 target_modules = ["q_proj", "v_proj"]
-[prompt]
-rollouts = 12
-validation_questions = 2
-minibatch_size = 2
-max_tokens = 32
 [evaluate]
 limit = 4
 baselines = ["question"]
 question_weights = []
 """
-STAGES = ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+STAGES = ["index", "collect", "process", "format", "finetune", "evaluate"]
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     sections: Any = build(RunConfig, {"evaluate": {"rerank": {"model": str(nano_model), "device": "cpu"}}}).take(EvaluateSections)
     sources = Sources(sections.evaluate, tmp_path / "index", 0)
     baselines = {"features": Features.prepare(sources), "rerank": Rerank.prepare(sources)}
-    known = {"index": tmp_path / "index", "questions": None, "finetune": None, "prompt": None, "format": tmp_path / "format"}
+    known = {"index": tmp_path / "index", "questions": None, "finetune": None, "format": tmp_path / "format"}
     for inputs, is_learned in ((known, True), ({**known, "format": None}, False)):
         stage_dir = tmp_path / f"evaluate_{is_learned}"
         stage_dir.mkdir()

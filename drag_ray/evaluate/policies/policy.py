@@ -11,7 +11,6 @@ from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, has_reward_model
-from drag_ray.prompt.outcome import PROMPT_NAME, PROMPTED_NAME, OptimisedPrompt, read_prompt
 
 BASE_NAME = "base"
 START_NAME = "start"
@@ -37,25 +36,20 @@ class ModelPolicy:
     Attributes:
         name: what it is called in the report.
         engine: the engine's options for it.
-        source: the input of the evaluation that its adapter or prompt is; empty for the base model. An adapter that the options
+        source: the input of the evaluation that its adapter is; empty for the base model. An adapter that the options
             name is an input of its own.
-        instructions: replace the agent's own; empty for these.
         is_other: it is another model than the one that is trained, so its gain is not in question.
     """
 
     name: str
     engine: EngineConfig
     source: str = ""
-    instructions: str = ""
     is_other: bool = False
 
 
-def choose_models(
-    sections: EvaluateSections, finetune_dir: Path | None, prompt_dir: Path | None = None, *, has_gpu: bool
-) -> list[ModelPolicy]:
-    """The base model, other models, the base model with the instructions that the run has optimised, and the adapters: that of
-    `engine.adapter` as what training started from, those that are named, or the run's own; the base model alone where there is
-    none of these that writes.
+def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_gpu: bool) -> list[ModelPolicy]:
+    """The base model, other models, and the adapters: that of `engine.adapter` as what training started from, those that are
+    named, or the run's own; the base model alone where there is none of these that writes.
 
     Each policy has the one adapter that its name says, whatever adapter the engine names.
 
@@ -65,22 +59,17 @@ def choose_models(
     Args:
         sections: of the evaluate stage.
         finetune_dir: the folder of the run's finetune stage, if it was started.
-        prompt_dir: that of its prompt stage.
         has_gpu: whether engines run on GPUs.
 
     Raises:
-        ConfigError: an adapter is not written as name=folder or is to be used behind an endpoint, a name is taken twice, or the
-            instructions were optimised for another agent or model.
+        ConfigError: an adapter is not written as name=folder or is to be used behind an endpoint, or a name is taken twice.
         ArtifactError: an adapter's folder is missing.
-        DamageError: the optimised instructions cannot be read.
     """
     writes = not has_reward_model(finetune_dir) and find_reranker(finetune_dir) is None
     base = sections.engine.model_copy(update={"adapter": ""})
     models = [ModelPolicy(BASE_NAME, base)]
     for name, engine in sections.evaluate.models.items():
         models.append(ModelPolicy(name, engine, f"evaluate.adapters {engine.adapter}" if engine.adapter else "", is_other=True))
-    if prompt_dir:
-        models.append(ModelPolicy(PROMPTED_NAME, base, "prompt", _require_prompt(prompt_dir, sections).instructions))
     if sections.engine.adapter:
         models.append(ModelPolicy(START_NAME, _with_adapter(base, Path(sections.engine.adapter)), "engine.adapter"))
     for entry in sections.evaluate.adapters:
@@ -105,33 +94,18 @@ def find_prices(settings: EvaluateConfig, models: Sequence[ModelPolicy]) -> Pric
 
 def choose_subject(models: Sequence[ModelPolicy], finetune_dir: Path | None = None) -> str:
     """The policy whose gain is in question: the run's own adapter, which of several rounds is that of the best, or else the last
-    one, or what training started from, or optimised instructions; empty where there is none of them.
+    one, or what training started from; empty where there is neither.
 
     Args:
         models: the policies that an engine writes for.
         finetune_dir: the folder of the run's finetune stage, if it was started.
     """
     models = [model for model in models if not model.is_other]
-    trained = [model for model in models if model.name not in (BASE_NAME, PROMPTED_NAME, START_NAME)]
+    trained = [model for model in models if model.name not in (BASE_NAME, START_NAME)]
     own = str((finetune_dir / ADAPTER_DIR_NAME).resolve()) if finetune_dir else ""
     adapters = [model.name for model in sorted(trained, key=lambda model: bool(own) and model.engine.adapter == own)]
-    untrained = [name for name in (START_NAME, PROMPTED_NAME) if any(model.name == name for model in models)]
-    return next(iter([*adapters[-1:], *untrained]), "")
-
-
-def _require_prompt(prompt_dir: Path, sections: EvaluateSections) -> OptimisedPrompt:
-    """The optimised instructions, which are compared at equal terms: as the agent that asks here, with the same model."""
-    prompt = read_prompt(prompt_dir)
-    agent = sections.agent
-    expected = {"engine.model": sections.engine.model, "agent.query_mode": agent.query_mode, "agent.protocol": agent.protocol}
-    got = {"engine.model": prompt.model, "agent.query_mode": prompt.query_mode, "agent.protocol": prompt.protocol}
-    for option, value in got.items():
-        if value != expected[option]:
-            raise ConfigError(
-                f"{prompt_dir / PROMPT_NAME}: its instructions were optimised with {option} {value!r}, expected "
-                f"{expected[option]!r} as in this evaluation. Optimise them with the same options: python jobs/prompt.py"
-            )
-    return prompt
+    started = [model.name for model in models if model.name == START_NAME]
+    return next(iter([*adapters[-1:], *started]), "")
 
 
 def _refuse_endpoint(base: EngineConfig, folder: Path) -> None:

@@ -20,7 +20,7 @@ _MARK_NAME = "policies.json"
 
 def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
     """Stands for all that the rollouts on a policy's engine depend on: of the evaluation's inputs the index, its vectors where
-    the agent searches by them, and the policy's own adapter or prompt.
+    the agent searches by them, and the policy's own adapter.
     """
     options = identity.config
     own = {"model": model.engine.model, "adapter": model.engine.adapter}
@@ -28,8 +28,7 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
     searched = ("index",) if options["agent"]["retrieval"] == "bm25" or "embed" not in identity.inputs else ("index", "embed")
     inputs = {name: identity.inputs.get(name) for name in (*searched, "engine.adapter", USER_CODE, model.source)}
     sections = [options["evaluate"][section] for section in (*list_engine_sections(), "degradation")]
-    agent = options["agent"] | ({"instructions": model.instructions} if model.instructions else {})
-    return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, inputs, identity.version)
+    return artifacts.compute_fingerprint(options["seed"], options["agent"], engine, *sections, inputs, identity.version)
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

@@ -121,7 +121,7 @@ def _run_with_engines(
 
 
 def group_by_engine(models: Sequence[ModelPolicy]) -> list[list[ModelPolicy]]:
-    """The policies that one engine writes for: they differ in nothing but adapter and instructions."""
+    """The policies that one engine writes for: they differ in nothing but the adapter."""
     groups: dict[str, list[ModelPolicy]] = {}
     for model in models:
         shared = model.engine.model_copy(update={"adapter": ""})
@@ -187,7 +187,7 @@ def _build_options(
     """The options of the workers that write as these models, on one engine."""
     for model in models:
         check_adapter(model.engine)
-    policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
+    policies = {model.name: Policy(model.engine.model, model.engine.adapter) for model in models}
     places = inputs["index"], rollouts_dir, inputs.find("embed"), inputs.find("questions")
     options = build_options(sections.agent, models[0].engine, sections.rollout, *places)
     return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)

@@ -22,6 +22,7 @@ from drag_ray.agent.task import Policy
 from drag_ray.api.agent import Agent
 from drag_ray.cli.main import main
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError, TrainError
 from drag_ray.pipeline.stages import SERVE, STAGES
@@ -190,7 +191,13 @@ def test_transcripts_are_chosen_as_by_show_and_notebooks_escape_what_others_have
     assert "A:&lt;script&gt;alert(1)&lt;/script&gt;" in shown
 
 
-def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
+def test_an_agent_rolls_out_in_a_loop_of_its_own_as_it_is_told_and_answers_other_requests(tmp_path: Path) -> None:
+    def write(request: Request) -> str:
+        told = str(request.messages[0]["content"])
+        if told == "Write other instructions.":
+            return "<think>Which?</think>Write of rotors."
+        return f"<search>{'rotor' if told.startswith('Write of rotors.') else 'spar'}</search>"
+
     finish_index(tmp_path, PAGES, QUESTIONS)
     options = WorkerOptions(
         run_dir=tmp_path / "_asked",
@@ -200,7 +207,7 @@ def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
         policies={"": Policy("scripted")},
         concurrent_rollouts=1,
         flush_s=0,
-        build_engine=lambda *_: ScriptedEngine(lambda _: "<search>spar</search>"),
+        build_engine=lambda *_: ScriptedEngine(write),
     )
 
     async def ask_in_a_notebook() -> Transcript:  # whose loop is running
@@ -212,6 +219,10 @@ def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
     assert (turn.query, turn.ranking.evidence_rank, transcript.outcome) == ("spar", 1, "found")
     with Agent(options) as agent, pytest.raises(ConfigError, match="preset 'warm': expected one of greedy"):
         agent.roll_out("What bends?", preset="warm")  # type: ignore[arg-type]
+    with Agent(options) as agent:
+        told_otherwise = agent.roll_out("What bends?", instructions="Write of rotors.")
+        assert told_otherwise.trajectory.turns[0].query == "rotor"
+        assert agent.write("Write other instructions.") == "Write of rotors."
 
 
 @pytest.mark.seconds

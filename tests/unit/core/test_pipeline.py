@@ -52,18 +52,18 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
     ("options", "changed"),
     [
         ("--search.operator and", {"index"}),
-        ("--agent.top-k 5", {"collect", "rl", "prompt", "evaluate"}),
-        ("--agent.question-words all", {"tune", "collect", "rl", "prompt", "evaluate"}),
+        ("--agent.top-k 5", {"collect", "rl", "evaluate"}),
+        ("--agent.question-words all", {"tune", "collect", "rl", "evaluate"}),
         ("--tune.limit 50", {"tune"}),
         (
             "--agent.image-searches 1",
-            {"collect", "rl", "prompt", "evaluate"},
+            {"collect", "rl", "evaluate"},
         ),  # on record, so that rows need no option
         ("--finetune.epochs 7", {"finetune"}),
-        ("--engine.model other", {"questions", "collect", "finetune", "rl", "prompt", "evaluate"}),
-        ("--engine.max-model-len 4096", {"questions", "collect", "rl", "prompt", "evaluate"}),
+        ("--engine.model other", {"questions", "collect", "finetune", "rl", "evaluate"}),
+        ("--engine.max-model-len 4096", {"questions", "collect", "rl", "evaluate"}),
         ("--engine.adapter other", {"questions", "collect", "finetune", "rl", "evaluate"}),
-        ("--no-engine.seeds --no-engine.logprobs", {"questions", "collect", "rl", "prompt"}),
+        ("--no-engine.seeds --no-engine.logprobs", {"questions", "collect", "rl"}),
         ("--questions.limit 50", {"questions"}),
         ("--corpus.test-fraction 0.5", {"index", "questions"}),
         ("--rollout.num-engines 8 --engine.max-num-seqs 512 --cluster.num-cpus 3", set()),
@@ -71,7 +71,6 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
         ("--finetune.grpo.kl-weight 0", {"rl"}),
         ("--finetune.sft.mask search_only", {"finetune"}),
         ("--finetune.method dpo", {"finetune"}),
-        ("--prompt.rollouts 500 --prompt.minibatch-size 3", {"prompt"}),
     ],
 )
 def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path, options: str, changed: set[str]) -> None:
@@ -90,7 +89,7 @@ def test_the_code_of_a_users_tool_counts_where_the_tool_is_called(run_dir: Path,
     before = {name: compute_identity(stage, config).fingerprint for name, stage in STAGES.items()}
     module.write_text(glossary + "# another answer\n")
     after = {name: compute_identity(stage, config).fingerprint for name, stage in STAGES.items()}
-    assert {name for name in STAGES if before[name] != after[name]} == {"collect", "rl", "prompt", "evaluate"}
+    assert {name for name in STAGES if before[name] != after[name]} == {"collect", "rl", "evaluate"}
 
 
 @pytest.mark.parametrize("name", ["process", "evaluate"])
@@ -209,13 +208,15 @@ def test_own_documents_are_part_of_the_index(run_dir: Path, tmp_path: Path) -> N
     assert compute_identity(STAGES["index"], config).fingerprint != before
     with pytest.raises(ConfigError, match=r"corpus\.documents .*no such file or folder"):
         compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(tmp_path / "nothing")))
+    with pytest.raises(ConfigError, match=r"'manuals': no such file or folder\. .* Run: python benchmarks/manuals\.py FOLDER"):
+        compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", "manuals"))
 
 
 def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> None:
     (run_dir / "finetune" / artifacts.MANIFEST_NAME).unlink()
     with pytest.raises(ArtifactError, match=r"jobs/finetune\.py"):
         read_inputs("evaluate", run_dir)
-    for name in ("questions", "finetune", "prompt"):
+    for name in ("questions", "finetune"):
         shutil.rmtree(run_dir / name)
     assert read_inputs("evaluate", run_dir) == {"index"}
 
@@ -270,11 +271,11 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert starts == ["here", "engines", ""]
 
 
-def test_the_pipeline_chooses_a_search_and_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
+def test_the_pipeline_chooses_a_search_where_it_is_asked_for_alone(run_dir: Path) -> None:
     names = [stage.name for stage in runner.list_pipeline(configure(run_dir))]
     assert names == ["index", "collect", "process", "format", "finetune", "evaluate"]
-    names = [stage.name for stage in runner.list_pipeline(configure(run_dir, "--optimise-prompt", "--tune-search"))]
-    assert names == ["index", "tune", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+    names = [stage.name for stage in runner.list_pipeline(configure(run_dir, "--tune-search"))]
+    assert names == ["index", "tune", "collect", "process", "format", "finetune", "evaluate"]
 
 
 def test_the_pipeline_has_questions_written_where_documents_alone_are_given(run_dir: Path) -> None:
@@ -345,16 +346,10 @@ def read_inputs(stage: str, run_dir: Path, *options: str) -> set[str]:
     return set(compute_identity(STAGES[stage], configure(run_dir, *options)).inputs)
 
 
-def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
-    assert read_inputs("prompt", run_dir) == {"index", "questions", "collect", "format", "gepa"}
-    assert read_inputs("prompt", run_dir, "--prompt.rollouts", "500") == {"index", "questions", "format", "gepa"}
-
-
 @pytest.mark.parametrize(
     ("stage", "options"),
     [
         ("collect", "--agent.retrieval dense"),
-        ("prompt", "--agent.retrieval hybrid"),
         ("format", "--format.formats relevance --format.relevance-retrieval hybrid"),
         ("evaluate", "--agent.retrieval dense"),
         ("evaluate", "--evaluate.baselines dense"),
@@ -371,10 +366,10 @@ def test_vectors_that_were_made_again_count_where_they_are_searched_alone(run_di
 
 def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:
     validation = ("--evaluate.split", "validation")
-    assert read_inputs("evaluate", run_dir) == {"index", "questions", "prompt", "finetune"}
-    assert read_inputs("evaluate", run_dir, *validation) == {"index", "questions", "prompt", "finetune", "format"}
+    assert read_inputs("evaluate", run_dir) == {"index", "questions", "finetune"}
+    assert read_inputs("evaluate", run_dir, *validation) == {"index", "questions", "finetune", "format"}
     (run_dir / "format" / "manifest.json").unlink()  # unfinished rows do not hold up the test questions
-    assert read_inputs("evaluate", run_dir) == {"index", "questions", "prompt", "finetune"}
+    assert read_inputs("evaluate", run_dir) == {"index", "questions", "finetune"}
     with pytest.raises(ArtifactError, match=r"format"):
         read_inputs("evaluate", run_dir, *validation)
 

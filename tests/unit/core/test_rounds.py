@@ -26,10 +26,7 @@ from drag_ray.pipeline.rounds import (
 )
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import Stage
-from drag_ray.prompt.config import PromptConfig
 from drag_ray.stage_runs.address import Address
-from drag_ray.stage_runs.folder import StageFolder
-from drag_ray.storage.artifacts import Identity
 
 CURRICULUM = ({"collect": {"samples_per_question": 2}}, {"finetune": {"method": "dpo", "learning_rate": 5e-5}})
 
@@ -61,16 +58,6 @@ def test_a_round_is_judged_by_validation_questions_alone_and_the_best_on_the_spl
     final = build_final(named, 2)
     assert final.reads == ("index=index", "finetune=rounds/2/finetune", "format=rounds/2/format")
     assert (final.scope, final.evaluate.split) == ("", "test")
-
-
-def test_prompt_optimisation_takes_as_many_rollouts_as_the_rounds_up_to_the_best_one(config: RunConfig, tmp_path: Path) -> None:
-    for number, counts in enumerate(({"finished": 90, "hinted": 10}, {"finished": 70}, {"finished": 5000}), start=1):
-        with StageFolder(tmp_path / f"rounds/{number}/collect", Identity("collect", {}, {})) as folder:
-            folder.finish(counts)
-    asked = config.model_copy(update={"optimise_prompt": True})
-    assert build_final(asked, 2).prompt.rollouts == 170
-    assert build_final(asked.model_copy(update={"prompt": PromptConfig(rollouts=60)}), 2).prompt.rollouts == 60
-    assert build_final(config, 2).prompt == config.prompt
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def inputs(tmp_path: Path) -> Inputs:
     others = {"train-unanswerable": "validation", "test0": "validation", "elsewhere": "validation"}
     write_sides(tmp_path / "format", SIDES | others)
     folders = {name: tmp_path / name for name in ("index", "format")}
-    return Inputs({**folders, "questions": None, "finetune": None, "prompt": None})
+    return Inputs({**folders, "questions": None, "finetune": None})
 
 
 def draw(settings: EvaluateConfig, inputs: Inputs) -> list[str]:
@@ -120,20 +120,6 @@ def test_validation_questions_of_other_rows_may_have_been_trained_on(inputs: Inp
     with pytest.raises(ConfigError, match=r"other was trained on the rows of format, got .* --reads format=ADDRESS"):
         draw(VALIDATION, other)
     assert draw(EvaluateConfig(), other) == ["test0", "test1", "test2"]
-
-
-def test_instructions_must_have_been_optimised_without_the_questions_that_are_asked(inputs: Inputs, tmp_path: Path) -> None:
-    rows = artifacts.require_manifest(finish(inputs["format"])).outcome_fingerprint
-    write_sides(inputs["format"], SIDES)
-    apart, before, others = (
-        Inputs({**inputs.folders, "prompt": finish(tmp_path / name / "prompt", read)})
-        for name, read in (("apart", {"format": rows}), ("before", {}), ("others", {"format": "elsewhere"}))
-    )
-    assert draw(VALIDATION, apart) == ["train1", "train3", "train5"]
-    for seen in (before, others):
-        assert draw(EvaluateConfig(), seen) == ["test0", "test1", "test2"]
-        with pytest.raises(ConfigError, match=r"prompt: its instructions may have been optimised on validation.*jobs/prompt\.py"):
-            draw(VALIDATION, seen)
 
 
 def weigh(inputs: Inputs, **settings: Any) -> list[str]:

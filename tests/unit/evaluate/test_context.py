@@ -22,7 +22,7 @@ def test_what_the_machines_of_earlier_stages_cost_is_said_of_those_that_had_pric
     read, came_from = {"index": "index"}, {"index": index.outcome_fingerprint}
     with StageFolder(tmp_path / "finetune", Identity("finetune", {}, came_from, reads=read)) as folder:
         folder.finish({})
-    inputs = Inputs({"index": tmp_path / "index", "finetune": tmp_path / "finetune", "prompt": None}, tmp_path)
+    inputs = Inputs({"index": tmp_path / "index", "finetune": tmp_path / "finetune"}, tmp_path)
     context = build_context(RunConfig(run_dir=tmp_path).take(EvaluateSections), inputs, 1, {}, {}, "")
     assert context.machine_costs == {"index": 2.5}
     assert set(context.stage_times) == {"index", "finetune"}
@@ -37,7 +37,7 @@ def test_a_report_says_of_questions_that_a_model_wrote_that_it_did(tmp_path: Pat
         with StageFolder(run_dir / "questions", Identity("questions", {}, {}, reads={"index": "index"})) as folder:
             folder.finish({})
         folders = {name: run_dir / name for name in ("index", "questions")}
-        inputs = Inputs({**folders, "finetune": None, "prompt": None}, run_dir)
+        inputs = Inputs({**folders, "finetune": None}, run_dir)
         context = build_context(RunConfig(run_dir=run_dir).take(EvaluateSections), inputs, 1, {}, {}, "")
         assert context.summary.startswith(said)
         kept = build(RunConfig, {"run_dir": run_dir, "evaluate": {"verdicts": "verdicts.jsonl"}}).take(EvaluateSections)

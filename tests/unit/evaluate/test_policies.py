@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from factories import build_optimised_prompt, build_question
+from factories import build_question
 
 from drag_ray.baselines.passages import Hyde
 from drag_ray.baselines.registry import BASELINES
@@ -15,7 +15,6 @@ from drag_ray.evaluate.policies.policy import choose_models, choose_subject, fin
 from drag_ray.evaluate.policies.rollouts import group_by_engine, plan_policy
 from drag_ray.finetune.outcome import has_reward_model
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.prompt.outcome import write_prompt
 from drag_ray.rollout.plan import build_plan
 from drag_ray.storage import artifacts
 
@@ -82,47 +81,6 @@ def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path
     assert choose_subject(models) == "start"
 
 
-@pytest.fixture
-def prompt_dir(tmp_path: Path) -> Path:
-    """A prompt stage that has found other instructions for the embedded model, which expands."""
-    write_prompt(tmp_path / "prompt", build_optimised_prompt())
-    return tmp_path / "prompt"
-
-
-def test_the_base_model_is_asked_with_optimised_instructions_as_well(run_dir: Path, prompt_dir: Path, collector: str) -> None:
-    models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", prompt_dir, has_gpu=False)
-    assert [model.name for model in models] == ["base", "prompted", "start", "tuned"]
-    base, prompted = models[:2]
-    assert (prompted.engine, prompted.source, prompted.instructions) == (base.engine, "prompt", "Write other words.")
-    assert [model.instructions for model in models] == ["", "Write other words.", "", ""]
-    assert choose_subject(models) == "tuned"
-
-
-def test_before_training_optimised_instructions_are_in_question(prompt_dir: Path, collector: str) -> None:
-    assert choose_subject(choose_models(configure(), None, prompt_dir, has_gpu=False)) == "prompted"
-    started = choose_models(configure("--engine.adapter", collector), None, prompt_dir, has_gpu=False)
-    assert choose_subject(started) == "start"
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--engine.model", "other"), r"optimised with engine\.model 'embedded', expected 'other'"),
-        (("--agent.query-mode", "rewrite"), r"agent\.query_mode 'expand', expected 'rewrite'"),
-        (("--agent.protocol", "tools"), r"agent\.protocol 'tags', expected 'tools'"),
-    ],
-)
-def test_instructions_for_another_agent_are_no_comparison(prompt_dir: Path, options: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"prompt\.json: .*{said}.*jobs/prompt\.py"):
-        choose_models(configure(*options), None, prompt_dir, has_gpu=False)
-
-
-def test_no_adapter_can_take_the_name_of_optimised_instructions(run_dir: Path, prompt_dir: Path) -> None:
-    named = configure("--evaluate.adapters", f"prompted={run_dir}/finetune/adapter")
-    with pytest.raises(ConfigError, match="'prompted' is given twice"):
-        choose_models(named, None, prompt_dir, has_gpu=False)
-
-
 def test_before_training_the_base_model_is_alone_and_no_gain_in_question() -> None:
     models = choose_models(configure(), None, has_gpu=False)
     assert ([model.name for model in models], choose_subject(models)) == (["base"], "")
@@ -184,13 +142,11 @@ def test_baselines_that_an_engine_writes_for_ask_the_base_model(run_dir: Path) -
     assert len({task.seed for task in rollouts}) == 1  # all are asked at equal terms
 
 
-def test_an_engine_is_shared_by_policies_that_differ_in_adapter_or_prompt(
-    run_dir: Path, prompt_dir: Path, tmp_path: Path
-) -> None:
+def test_an_engine_is_shared_by_policies_that_differ_in_their_adapter(run_dir: Path, tmp_path: Path) -> None:
     artifacts.write_text(tmp_path / "sft" / "adapter_config.json", "{}")
     options = ("--evaluate.adapters", f'["sft={tmp_path / "sft"}"]')
-    shared = choose_models(configure(*options), run_dir / "finetune", prompt_dir, has_gpu=True)
-    assert [[model.name for model in group] for group in group_by_engine(shared)] == [["base", "prompted", "sft"]]
+    shared = choose_models(configure(*options), run_dir / "finetune", has_gpu=True)
+    assert [[model.name for model in group] for group in group_by_engine(shared)] == [["base", "sft"]]
     merged = choose_models(configure(), run_dir / "finetune", has_gpu=False)
     assert [[model.name for model in group] for group in group_by_engine(merged)] == [["base"], ["tuned"]]
 

@@ -52,7 +52,7 @@ def options(tmp_path: Path) -> WorkerOptions:
     """Of a run that lies in a store, and whose folder is gone but for its rollouts: the node does not see it."""
     run_dir, storage = tmp_path / "run", StorageConfig(uri=f"file://{tmp_path}/store")
     index_dir, finetune_dir = finish(run_dir, "index"), finish(run_dir, "finetune", adapter="tuned", merged="whole")
-    inputs = Inputs({"index": index_dir, "finetune": finetune_dir, "prompt": None}, run_dir, storage)
+    inputs = Inputs({"index": index_dir, "finetune": finetune_dir}, run_dir, storage)
     for address in ("index", "finetune"):
         StageStore(storage).push(run_dir, address)
     options = WorkerOptions(

@@ -1,47 +1,33 @@
-"""The processes of a batch: they refuse another index, and none outlives the process that searches."""
+"""The processes of a pool: none outlives the one that asks it."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from drag_ray.errors import SearchIndexError
-from drag_ray.search.processes import IndexView, rank_chunk
-from drag_ray.search.searcher import Searcher
-
 pytestmark = pytest.mark.seconds
 
-WriteIndex = Callable[..., Path]
-SEARCH_AND_DIE = """
-import os, signal, sys
-from pathlib import Path
-from drag_ray.search.searcher import Searcher
+ASK_AND_DIE = """
+import multiprocessing, os, signal
+from concurrent.futures import ProcessPoolExecutor
+from drag_ray.search.processes import end_with_parent
 
 if __name__ == "__main__":
-    searcher = Searcher(Path(sys.argv[1]))
-    searcher.search_batch(["rotor"] * 1000, 3)
-    print(*searcher._processes._pool._processes, flush=True)
+    pool = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), end_with_parent)
+    list(pool.map(abs, range(100)))
+    print(*pool._processes, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_batch_is_refused_when_the_index_has_been_built_anew(tmp_path: Path, write_index: WriteIndex) -> None:
-    record = Searcher(write_index(tmp_path, ["the rotor", "fuel"])).record
-    view = IndexView(write_index(tmp_path, ["fuel"]), "or", "words", record)
-    with pytest.raises(SearchIndexError, match=r"built anew.*Open it again"):
-        rank_chunk(view, ["rotor"], 3)
-
-
-def test_the_processes_end_when_the_one_that_searches_is_killed(tmp_path: Path, write_index: WriteIndex) -> None:
-    index_dir = write_index(tmp_path, ["the rotor", "fuel"])
-    script = tmp_path / "search.py"
-    script.write_text(SEARCH_AND_DIE)
+def test_the_processes_end_when_the_one_that_asks_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "ask.py"
+    script.write_text(ASK_AND_DIE)
     pids = tmp_path / "pids"  # a pipe would stay open as long as the processes
     with pids.open("w") as out:
-        subprocess.run([sys.executable, str(script), str(index_dir)], stdout=out, check=False)
+        subprocess.run([sys.executable, str(script)], stdout=out, check=False)
     started = [Path("/proc") / pid for pid in pids.read_text().split()]
     assert started
     deadline = time.monotonic() + 30

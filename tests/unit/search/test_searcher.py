@@ -126,14 +126,6 @@ def test_a_filter_takes_all_pages_of_a_file_and_no_neighbour(tmp_path: Path, wri
     assert [(hit.file, hit.page_number) for hit in hits] == [("b", 1), ("b", 2), ("b", 3)]
 
 
-@pytest.mark.seconds
-def test_a_batch_finds_what_its_searches_find(index_dir: Path) -> None:
-    searcher = Searcher(index_dir, syntax="query")
-    queries = ["rotor", "", "oil hatch", "batteries", "\ud800", "tail NOT boom", "oil"]
-    for batch in ([], queries, queries * 100):
-        assert searcher.search_batch(batch, 2) == [searcher.search(query, 2) for query in batch]
-
-
 def test_terms_are_counted_by_pages(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     assert searcher.analyze("The Rotors, oil oil") == ["rotor", "oil", "oil"]
@@ -168,7 +160,6 @@ def test_limits_below_one_are_refused(index_dir: Path) -> None:
         lambda: searcher.search("rotor", -1),
         lambda: searcher.search("rotor", 0),
         lambda: searcher.search_expanded("rotor", "boom", 2.0, 0),
-        lambda: searcher.search_batch(["rotor"], 0),
         lambda: searcher.snippet(hit, "rotor", 0),
     ):
         with pytest.raises(SearchIndexError, match="at least 1"):

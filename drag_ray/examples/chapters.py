@@ -1,14 +1,14 @@
-"""Chapters of a manual as PDF files: the entries of a module, or of a class that has enough of them, one page an entry."""
+"""Chapters of a reference as PDF files: the entries of a service or a module, one page an entry."""
 
 import hashlib
 import io
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from drag_ray.examples.manual_entries import ManualEntry
 from drag_ray.storage import artifacts
 
 _PAGE_SIZE = (595, 842)
@@ -26,7 +26,20 @@ _TYPOGRAPHY = dict(zip(map(ord, "\u2018\u2019\u201c\u201d\u2013\u2014"), "''\"\"
 _TO_LATIN = _BOX_CORNERS | _BOX_HORIZONTAL | _BOX_VERTICAL | _TYPOGRAPHY
 
 
-def render_manual(entries: Sequence[ManualEntry]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry: `namespace` is what holds it, `signature` a line below its name."""
+
+    namespace: str
+    name: str
+    signature: str
+    body: str
+
+
+EntryT = TypeVar("EntryT", bound=Entry)
+
+
+def render_chapter(entries: Sequence[Entry]) -> bytes:
     """One PDF with one page for each entry: its qualified name, signature and body.
 
     Long entries are set in a smaller font, down to 5 points (about 130 lines); what still does not fit is cut
@@ -53,7 +66,7 @@ def _count_lines(size: float) -> int:
     return int((_PAGE_SIZE[1] - 2 * _MARGIN) / (size * _LEADING))
 
 
-def _lay_out(entry: ManualEntry) -> list[str]:
+def _lay_out(entry: Entry) -> list[str]:
     """The wrapped lines of a page; indentation and blank lines of the docstring are kept."""
     paragraphs = [entry.name, entry.signature, "", *entry.body.split("\n")]
     lines: list[str] = []
@@ -73,22 +86,22 @@ MAX_EVIDENCE_PAGES = 8
 _MIN_CHAPTER_ENTRIES = 8
 
 
-def gather_chapters(entries: Sequence[ManualEntry]) -> dict[str, list[ManualEntry]]:
+def gather_chapters(entries: Sequence[EntryT]) -> dict[str, list[EntryT]]:
     """Entries by namespace; those of a small one join what it is in, as a class is in a module."""
     sizes = Counter(entry.namespace for entry in entries)
-    chapters: dict[str, list[ManualEntry]] = defaultdict(list)
+    chapters: dict[str, list[EntryT]] = defaultdict(list)
     for entry in entries:
         parent = entry.namespace.rpartition(".")[0]
         chapters[parent if parent and sizes[entry.namespace] < _MIN_CHAPTER_ENTRIES else entry.namespace].append(entry)
     return chapters
 
 
-def take_chapters(entries: Sequence[ManualEntry], limit: int) -> list[ManualEntry]:
+def take_chapters(entries: Sequence[EntryT], limit: int) -> list[EntryT]:
     """At most `limit` entries: chapters in an arbitrary but fixed order, those that fit whole, then a part of the next."""
     chapters = gather_chapters(entries)
     order = sorted(chapters, key=lambda chapter: hashlib.sha256(chapter.encode()).digest())
-    taken: list[ManualEntry] = []
-    left_out: list[ManualEntry] = []
+    taken: list[EntryT] = []
+    left_out: list[EntryT] = []
     for chapter in order:
         fits = len(taken) + len(chapters[chapter]) <= limit
         (taken if fits else left_out).extend(chapters[chapter])
@@ -96,10 +109,10 @@ def take_chapters(entries: Sequence[ManualEntry], limit: int) -> list[ManualEntr
     return sorted(taken, key=lambda entry: entry.name)
 
 
-def write_chapters(out_dir: Path, chapters: Mapping[str, Sequence[ManualEntry]]) -> dict[str, dict[str, Any]]:
+def write_chapters(out_dir: Path, chapters: Mapping[str, Sequence[Entry]]) -> dict[str, dict[str, Any]]:
     """Write each chapter as the PDF of its name, one page an entry; returns the evidence page of each entry by its name."""
     places: dict[str, dict[str, Any]] = {}
     for file, entries in chapters.items():
-        artifacts.write_bytes(out_dir / file, render_manual(entries))
+        artifacts.write_bytes(out_dir / file, render_chapter(entries))
         places |= {entry.name: {"file": file, "page_number": number} for number, entry in enumerate(entries, start=1)}
     return places
