@@ -5,17 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-import peft
 import psutil
 import pytest
 import torch
-from adapters import make_adapter
+from adapters import compute_logprobs, make_adapter
 from engine_process import run_in_process
-from transformers import AutoModelForCausalLM
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 
@@ -42,16 +39,6 @@ def write(adapters: Sequence[str], names: Sequence[str], results: Connection) ->
     results.send(asyncio.run(run()))
 
 
-def compute_logprobs(adapter: str, reply: Generation) -> torch.Tensor:
-    """The log-probabilities that PEFT gives the tokens of a reply."""
-    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
-    model = (peft.PeftModel.from_pretrained(model, adapter) if adapter else model).eval()
-    input_ids = torch.tensor([[*reply.prompt_token_ids, *reply.completion_token_ids]])
-    with torch.no_grad():
-        logprobs = model(input_ids).logits[0, len(reply.prompt_token_ids) - 1 : -1].log_softmax(-1)
-    return logprobs.gather(1, torch.tensor(reply.completion_token_ids)[:, None])[:, 0]
-
-
 @pytest.fixture(scope="module")
 def replies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Generation]]:
     """Each reply with the adapter that it was asked of."""
@@ -68,5 +55,5 @@ def test_every_reply_is_that_of_its_own_adapter(replies: list[tuple[str, Generat
     assert len({tuple(same[0].completion_token_ids) for same in written.values()}) == 4
     for adapter, same in written.items():
         assert len({reply.completion_token_ids for reply in same}) == 1
-        expected = compute_logprobs(adapter, same[0])
+        expected = compute_logprobs(adapter, same[0].prompt_token_ids, same[0].completion_token_ids)
         torch.testing.assert_close(torch.tensor(same[0].completion_logprobs), expected, atol=2e-3, rtol=0)

@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import peft
 import pytest
 import torch
-from adapters import make_adapter
+from adapters import compute_logprobs, make_adapter
 from endpoint_process import Endpoint, serve_run
-from transformers import AutoModelForCausalLM
 from waiting import wait_until
-
-from drag_ray.engine.models.embedded import embedded_model_dir
 
 PROMPT = list(range(1000, 1040))
 """Tokens; more than a block of vLLM's prefix cache, which a new adapter must not take over from an old one."""
@@ -87,25 +83,14 @@ def unload(client: openai.OpenAI, name: str) -> None:
 
 
 @cache
-def load_reference(seed: int | None) -> Any:
-    """The embedded model with the adapter of a seed, or with none."""
-    model: Any = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
-    if seed is None:
-        return model.eval()
+def compute_reference(token_ids: tuple[int, ...], seed: int | None) -> torch.Tensor:
+    """The log-probabilities that the tokens of a reply should have, of the adapter of a seed, or of none."""
     with tempfile.TemporaryDirectory() as folder:
-        return peft.PeftModel.from_pretrained(model, make_adapter(Path(folder), seed)).eval()
-
-
-@cache
-def compute_logprobs(token_ids: tuple[int, ...], seed: int | None) -> torch.Tensor:
-    """The log-probabilities that PEFT gives the tokens of a reply."""
-    with torch.no_grad():
-        logits = load_reference(seed)(torch.tensor([[*PROMPT, *token_ids]])).logits[0, len(PROMPT) - 1 : -1]
-    return logits.log_softmax(-1).gather(1, torch.tensor(token_ids)[:, None])[:, 0]
+        return compute_logprobs("" if seed is None else make_adapter(Path(folder), seed), PROMPT, token_ids)
 
 
 def is_of(reply: Reply, seed: int | None) -> bool:
-    return torch.allclose(torch.tensor(reply.logprobs), compute_logprobs(reply.token_ids, seed), atol=2e-3, rtol=0)
+    return torch.allclose(torch.tensor(reply.logprobs), compute_reference(reply.token_ids, seed), atol=2e-3, rtol=0)
 
 
 def test_each_of_many_interleaved_requests_is_answered_by_the_adapter_that_it_names(client: openai.OpenAI, folders: Path) -> None:

@@ -49,7 +49,7 @@ def write_config(folder: Path) -> Path:
     """The small configuration, of whose prompts the pages are shortened: CPUs spend most of its time on them."""
     text = (ROOT / "jobs" / "configs" / "small.toml").read_text()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "small.toml").write_text(text.replace("[agent]\n", "[agent]\npage_chars = 500\n"))
+    (folder / "small.toml").write_text(text.replace("[agent]\n", "[agent]\npage_chars = 200\n"))
     return folder / "small.toml"
 
 

@@ -78,7 +78,8 @@ def test_tokens_are_as_likely_as_in_rows_of_their_own_and_teach_the_same(fused: 
         model.zero_grad()
         with sdpa_kernel(SDPBackend.MATH):
             scores, is_drawn = compute_log_probabilities(model, batch, fused=fused)
-        drawn = gather_drawn(batch, scores[is_drawn], *[scores[is_drawn].detach()] * 2, torch.zeros(int(is_drawn.sum())))
+        now = scores[is_drawn]
+        drawn = gather_drawn(batch, now, now.detach(), now.detach(), torch.zeros_like(now))
         (drawn.now * drawn.advantage).sum().backward()
         gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]))
         found.append((drawn, batch["engine_log_probabilities"][batch["labels"] != IGNORED_LABEL]))
