@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint quick quick-half quick-rest unit integration slow gpu bench figures notebook docs lock audit sbom clean
+.PHONY: help setup demo serve test check lint quick quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,6 +13,8 @@ BIN := .venv/bin
 UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
+UNIT := $(BIN)/python -m pytest -q -m "not slow"
+MODELS := tests/unit/engine tests/unit/finetune
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py written.py)
@@ -63,7 +65,13 @@ quick-rest: setup
 	$(QUICK) $(addprefix --ignore=,$(HALF)) tests/unit tests/contracts
 
 unit: setup ## unit and contract tests
-	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile -m "not slow" tests/unit tests/contracts
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-half unit-rest
+
+unit-half: setup
+	$(UNIT) $(MODELS)
+
+unit-rest: setup
+	$(UNIT) $(addprefix --ignore=,$(MODELS)) tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not slow" tests/integration

@@ -110,10 +110,12 @@ def run_once(options: argparse.Namespace) -> None:
 
 
 def summarise(of: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """The table of a set: each method's adapters over its seeds, beside the question and the untrained model."""
-    questions, files = found[0]["questions"], found[0]["files"]
-    found = [one for one in found if one["questions"] == questions]
-    values = {name: np.stack([measure(found[0]["ranks"][name])]) for name in (QUESTION, BASE)}
+    """The table of a set: each method's adapters over its seeds, beside the question and the untrained model, on the test
+    questions that all were asked."""
+    asked = set[str].intersection(*(set(one["questions"]) for one in found))
+    found = [keep_asked(one, asked) for one in found]
+    files = found[0]["files"]
+    values = {name: np.stack([measure(one["ranks"][name]) for one in found]) for name in (QUESTION, BASE)}
     trainings: dict[str, list[dict[str, Any]]] = {}
     for one in found:
         for policy in sorted(set(one["ranks"]) - {QUESTION, BASE}):
@@ -124,12 +126,19 @@ def summarise(of: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     for name, ones in trainings.items():
         rows[name] |= {
             "seeds": [one["seed"] for one in ones],
-            "train_seconds": [round(one["seconds"]["train"]) for one in ones],
-            "options": ones[0]["options"],
+            "seconds": [{key: round(value) for key, value in one["seconds"].items()} for one in ones],
+            "options": {key: value for key, value in ones[0]["options"].items() if key != "corpus"},
             "curves": [one["curve"] for one in ones if one["curve"]],
         }
-    machines = {one["model"] for one in found}
-    return {"questions": len(questions), "documents": len(set(files)), "models": sorted(machines), "rows": rows}
+    models = sorted({one["model"] for one in found})
+    return {"questions": len(files), "documents": len(set(files)), "models": models, "rows": rows}
+
+
+def keep_asked(one: dict[str, Any], asked: set[str]) -> dict[str, Any]:
+    """A training's outcome on some of its questions, in the order of their names."""
+    places = sorted((name, place) for place, name in enumerate(one["questions"]) if name in asked)
+    ranks = {policy: [own[place] for _, place in places] for policy, own in one["ranks"].items()}
+    return one | {"files": [one["files"][place] for _, place in places], "ranks": ranks}
 
 
 def write_table(folder: Path, result: str) -> None:

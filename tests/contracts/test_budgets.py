@@ -22,29 +22,29 @@ LINES = {
     "engine": 3_950,
     "evaluate": 5_550,
     "examples": 280,
-    "finetune": 4_630,
+    "finetune": 4_740,
     "format": 2_760,
     "index": 570,
-    "pipeline": 1_370,
-    "process": 2_430,
+    "pipeline": 1_440,
+    "process": 2_650,
     "questions": 1_490,
     "recipes": 1_320,
-    "rl": 980,
-    "rollout": 3_150,
+    "rl": 990,
+    "rollout": 3_320,
     "search": 2_690,
     "serve": 4_570,
     "stage_runs": 810,
     "storage": 970,
-    "tools": 2_640,
+    "tools": 2_630,
     "transcripts": 770,
     "tune": 560,
-    "": 1_260,
+    "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 427
+FILES = 431
 OPTIONS = 368
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 47_730
+TEST_LINES = 48_600
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
