@@ -14,7 +14,7 @@ UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
 UNIT := $(BIN)/python -m pytest -q -m "not slow"
-MODELS := tests/unit/engine tests/unit/finetune
+MODELS := tests/unit/engine tests/unit/finetune tests/contracts
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py written.py)
@@ -71,7 +71,7 @@ unit-half: setup
 	$(UNIT) $(MODELS)
 
 unit-rest: setup
-	$(UNIT) $(addprefix --ignore=,$(MODELS)) tests/unit tests/contracts
+	$(UNIT) $(addprefix --ignore=,$(MODELS)) tests/unit
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not slow" tests/integration

@@ -171,6 +171,14 @@ def let_engines_rest() -> None:
         engine_pool.rest.remote()
 
 
+def end_engines() -> None:
+    """End the engines that this job keeps: who takes whole GPUs may find more of them there than it leaves to engines."""
+    import ray
+
+    if (engine_pool := find_engine_pool()) is not None:
+        ray.get(engine_pool.close.remote())
+
+
 def free_gpus() -> float:
     """Have the engines that this job keeps free their GPUs, until they are borrowed again.
 

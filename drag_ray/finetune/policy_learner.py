@@ -47,10 +47,9 @@ _SUMS = ("kl", "clipped", "entropy", "engine_gap", "tokens")
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Names of the rows of a batch, its inputs, and of its tokens what `compute_old` gives, where that was computed."""
+    """The rows of a batch, and of its tokens what `compute_old` gives, where that was computed."""
 
-    names: list[str]
-    inputs: dict[str, torch.Tensor]
+    rows: list[dict[str, Any]]
     old: torch.Tensor | None = None
     engine_gap: torch.Tensor | None = None
 
@@ -92,7 +91,7 @@ class PolicyLearner:
         self._rows = RowTokenizer(self._tokenizer, job.config.max_length, images, job.compares_prompts)
         self._model = _build_model(job)
         self._shares = images is None and can_share_prefixes(self._model.get_base_model())
-        self._collate = collate_pack if self._shares else StepCollator(self._tokenizer.pad_token_id, images)
+        self._pad = StepCollator(self._tokenizer.pad_token_id, images)
         self._scores = DrawnScores(self._model, temperature, fused=job.use_gpu)
         self._trained = [weight for weight in self._model.parameters() if weight.requires_grad]
         self._optimizer = torch.optim.AdamW(self._trained, lr=job.config.learning_rate, weight_decay=0.0)
@@ -139,6 +138,8 @@ class PolicyLearner:
             norms.append(norm)
         if self._yields_gpu:
             self._move("cpu")
+        elif self._device.type == "cuda":
+            torch.cuda.empty_cache()  # an engine may have to start on this GPU again
         totals = self._add_up(torch.tensor([sums[name] for name in _SUMS], dtype=torch.float64))
         *means, num_tokens = totals.tolist()
         kl, clipped, entropy, gap = (value / num_tokens for value in means)
@@ -169,7 +170,8 @@ class PolicyLearner:
         """This process's share of the rows in batches: what they begin with is shared, or those of like lengths are together."""
         size = self._config.batch_size
         if self._shares:  # as many tokens as so many of the longest would have
-            packs = list(cut_packs(rows, size * max(len(row["input_ids"]) for row in rows)))
+            longest = max(len(row["input_ids"]) for row in rows)
+            packs = list(cut_packs(rows, size * longest, self._num_workers))
             return iter(packs[self.rank :: self._num_workers])
         own = sorted(rows[self.rank :: self._num_workers], key=lambda row: len(row["input_ids"]))
         return (own[start : start + size] for start in range(0, len(own), size))
@@ -178,14 +180,16 @@ class PolicyLearner:
         """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at
         temperature 1 these are the numbers that the update itself begins with, and need no pass of their own.
         """
-        batch = self._collate(rows)
-        names = [row["name"] for row in rows]
         if self._num_updates == 1 and self._scores.temperature == 1:
-            return _Prepared(names, batch)
+            return _Prepared(rows)
         self._model.eval()
         with self._autocast():
-            on_device = {name: value.to(self._device) for name, value in batch.items()}
-            return _Prepared(names, batch, *self._scores.compute_old(self._model, on_device, knows_engine=knows_engine))
+            return _Prepared(rows, *self._scores.compute_old(self._model, self._collate(rows), knows_engine=knows_engine))
+
+    def _collate(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """The inputs of a batch, where the model is. A row by itself needs no mask, without which attention is faster."""
+        batch = collate_pack(rows) if self._shares and len(rows) > 1 else self._pad(rows)
+        return {name: value.to(self._device) for name, value in batch.items()}
 
     def _update(
         self,
@@ -201,7 +205,7 @@ class PolicyLearner:
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self._device)
         for prepared in batches:
-            batch = {name: value.to(self._device) for name, value in prepared.inputs.items()}
+            batch = self._collate(prepared.rows)
             with torch.no_grad(), use_start(self._model), self._autocast():
                 start = self._scores.compute(self._model, batch, self._scores.temperature)
             self._model.train()
@@ -213,7 +217,7 @@ class PolicyLearner:
             loss = self._loss.total(drawn, options, method.kl_weight, method.aggregation) / number
             loss.backward()
             total += loss.detach()
-            self._count(prepared.names, drawn, sums, kl_of_rows)
+            self._count([row["name"] for row in prepared.rows], drawn, sums, kl_of_rows)
         for weight in self._trained:
             weight.grad = self._add_up(torch.zeros_like(weight) if weight.grad is None else weight.grad)
         norm = torch.nn.utils.clip_grad_norm_(self._trained, _MAX_GRAD_NORM).item()

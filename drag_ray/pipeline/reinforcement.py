@@ -1,6 +1,6 @@
 """Reinforcement learning at the end of a pipeline: from the adapter that was trained before, beside which it is evaluated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
@@ -12,6 +12,8 @@ from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest
 
 _RL = STAGES["rl"]
+_SHAPE = ("lora_r", "lora_alpha", "target_modules")
+"""Options that an adapter has for good."""
 
 
 def locate_adapter(config: RunConfig, address: Address) -> Path:
@@ -31,9 +33,21 @@ def build_reinforcement(config: RunConfig, start: Address) -> RunConfig:
             "sft, dpo or grpo, or leave out reinforce."
         )
     engine = config.engine.model_copy(update={"adapter": str(locate_adapter(config, start))})
-    changed = config.model_copy(update={"engine": engine})
+    finetune = config.finetune.model_copy(update={"start": "policy"})  # rounds may each begin anew, and this goes on
+    changed = config.model_copy(update={"engine": engine, "finetune": finetune})
     check_stages([_RL], changed)
     return changed
+
+
+def check_shapes(config: RunConfig, rounds: Sequence[RunConfig]) -> None:
+    """ConfigError where a round would train an adapter of another shape than the stage rl goes on with."""
+    for number, own in enumerate(rounds, start=1):
+        differing = [name for name in _SHAPE if getattr(own.finetune, name) != getattr(config.finetune, name)]
+        if differing:
+            raise ConfigError(
+                f"reinforce: round {number} has another finetune.{differing[0]} than the run, with which rl goes on from its "
+                "adapter. Set it outside of curriculum."
+            )
 
 
 def build_reinforced_evaluation(config: RunConfig, start: Address) -> RunConfig:

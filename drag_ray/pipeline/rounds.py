@@ -27,7 +27,7 @@ from drag_ray.evaluate.history import (
 from drag_ray.evaluate.outcome import read_results
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
-from drag_ray.pipeline.reinforcement import build_reinforcement, locate_adapter, reinforce
+from drag_ray.pipeline.reinforcement import build_reinforcement, check_shapes, locate_adapter, reinforce
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES, Stage
@@ -152,12 +152,14 @@ class Rankers:
 
 def check_pipeline(config: RunConfig) -> None:
     """ConfigError where a stage of the pipeline cannot be run with these options, in any of its rounds."""
-    for number in range(1, config.rounds + 1):
-        check_stages([STAGES[name] for name in _TRAINED], build_round(config, number))
+    rounds = [build_round(config, number) for number in range(1, config.rounds + 1)]
+    for own in rounds:
+        check_stages([STAGES[name] for name in _TRAINED], own)
     check_stages([STAGES["evaluate"]] if config.rounds else list_pipeline(config), config)
     plan_rankers(config, Address("process", scope=f"{_SCOPE}/1" if config.rounds else config.scope))
     if config.reinforce:
         build_reinforcement(config, Address("finetune", scope=config.scope))
+        check_shapes(config, rounds)
 
 
 def plan_rankers(config: RunConfig, process: Address) -> Rankers:

@@ -91,7 +91,10 @@ def load_reward_function(name: str) -> RewardFunction:
     """
     place, _, attribute = name.partition(MARK)
     option = f"process.reward {name!r}"
-    function: Any = getattr(import_own(place, option, "scores rollouts"), attribute, None)
+    module = import_own(place, option, "scores rollouts")
+    if not getattr(module, "__file__", None):
+        raise ConfigError(f"{option}: {place} is no file of Python, so a change would go unseen. {_EXPECTED}")
+    function: Any = getattr(module, attribute, None)
     if not callable(function):
         got = "nothing" if function is None else type(function).__name__
         raise ConfigError(f"{option}: {place} has {got} of the name {attribute!r}. {_EXPECTED}")
@@ -111,7 +114,7 @@ def find_reward_source(name: str) -> Path:
         ConfigError: what `load_reward_function` raises.
     """
     load_reward_function(name)
-    return Path(inspect.getfile(sys.modules[name.partition(MARK)[0]]))
+    return Path(str(sys.modules[name.partition(MARK)[0]].__file__))
 
 
 def compute_rewards(trajectories: pl.DataFrame, name: str) -> pl.Series:
@@ -126,7 +129,8 @@ def compute_rewards(trajectories: pl.DataFrame, name: str) -> pl.Series:
             the trajectory.
     """
     function = load_reward_function(name)
-    rewards = [reward for rollout in _read_rollouts(trajectories) for reward in _ask(function, name, rollout)]
+    asked = (rollout for rollout in _read_rollouts(trajectories) if rollout.replies)
+    rewards = [reward for rollout in asked for reward in _ask(function, name, rollout)]
     return pl.Series("reward", rewards, dtype=pl.Float64)
 
 

@@ -41,7 +41,7 @@ class RlConfig(BaseConfig):
     """steps of the optimizer in a step, each with its share of the replies"""
     max_lag: int = Field(default=0, ge=0)
     """steps that may be trained while others are rolled out: replies then come from a policy that is up to so many steps older,
-    for which the loss makes up; 0 takes turns, and so does a single GPU"""
+    for which the loss makes up; 0 takes turns, as both have to on a single GPU of which engines have more than half the memory"""
     validation_steps: int = Field(default=10, ge=0)
     """steps between validations, greedy, on the questions held out (format.validation_fraction, format.split_by); the best policy
     is published. 0 never validates, and publishes the last"""

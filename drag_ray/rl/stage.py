@@ -17,7 +17,7 @@ from typing import Any
 
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.task import Policy
-from drag_ray.cluster.nodes import OTHER_SHARE, count_gpus, find_engine_pool, find_seeing, free_gpus, takes_gpus
+from drag_ray.cluster.nodes import OTHER_SHARE, count_gpus, end_engines, find_engine_pool, find_seeing, free_gpus, takes_gpus
 from drag_ray.corpus.near_duplicates import read_near_duplicates
 from drag_ray.corpus.questions import draw_questions, draw_split, read_split
 from drag_ray.engine.sampling import PRESETS
@@ -81,9 +81,12 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     devices = plan_devices(sections)
     if options.image_dirs:
         (stage_dir / IMAGES_DIR_NAME).mkdir(exist_ok=True)
+    if devices.trains_on_gpu and not devices.shares_gpu:
+        end_engines()
     with _keeping_engines(), _learning(sections, options, devices) as learning, _rolling_out(options, devices) as roll_out:
-        if not devices.takes_turns:
-            prepare_engines(_follow(options, stage_dir, locate_policy(stage_dir, 0)), devices.rollout)  # beside the trainer
+        if not devices.shares_gpu and max(list_policies(stage_dir), default=0) < sections.rl.steps:
+            # Beside the trainer. On a GPU of both an engine would take the trainer's memory for its own.
+            prepare_engines(_follow(options, stage_dir, locate_policy(stage_dir, 0)), devices.rollout)
         course = Course(stage_dir, sections, sides, roll_out, learning.wait_for, free_gpus if devices.takes_turns else None)
         course.run()
     counts = course.summarise()

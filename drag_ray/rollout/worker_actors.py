@@ -36,7 +36,7 @@ BuildWorker = Callable[[WorkerOptions, Recorder, Keep], Worker]
 is seen."""
 MapChunks = Callable[[Sequence[Any], "WorkerJob", Pool, int], Iterator[dict[str, Any]]]
 """Hands chunks to the workers of a pool, so many at once to each, and gives the rows that they make of them, as they come. The
-chunks of a worker whose process ends are given to another one.
+chunks of a worker whose process ends are given to another one, or to it when it has been started again.
 
 Raises:
     RayError: what a worker raised, which is its cause.
@@ -177,8 +177,9 @@ class KeptWorkers:
                 if table is not None:
                     num_left -= 1
                     yield from table.to_pylist()
-        finally:  # whoever is still at this job, or has yet to begin it, must not be at it when the next one begins
+        except BaseException:  # whoever is still at this job must not be at it when the next one begins
             self._end(list(under_way.values()))
+            raise
 
     def _end(self, actors: Sequence[Any]) -> None:
         self._actors = [actor for actor in self._actors if actor not in actors]

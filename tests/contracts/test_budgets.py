@@ -15,18 +15,18 @@ LINES = {
     "api": 1_210,
     "baselines": 2_110,
     "cli": 620,
-    "cluster": 1_270,
+    "cluster": 1_280,
     "collect": 170,
     "corpus": 3_900,
     "embed": 90,
     "engine": 3_950,
     "evaluate": 5_550,
     "examples": 280,
-    "finetune": 4_740,
+    "finetune": 4_750,
     "format": 2_760,
     "index": 570,
-    "pipeline": 1_440,
-    "process": 2_650,
+    "pipeline": 1_460,
+    "process": 2_660,
     "questions": 1_490,
     "recipes": 1_320,
     "rl": 990,
@@ -38,13 +38,13 @@ LINES = {
     "tools": 2_630,
     "transcripts": 770,
     "tune": 560,
-    "": 1_280,
+    "": 1_300,
 }
 """Of each package, and of the modules at the top."""
 FILES = 431
-OPTIONS = 368
+OPTIONS = 369
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_600
+TEST_LINES = 48_650
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -16,33 +16,44 @@ import torch
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 
 _FULL_ATTENTION = "full_attention"
+_MOST_TOKENS = 8_192
+"""of a pack: its mask is their square, and attention computes what that hides too"""
 
 
 def can_share_prefixes(model: Any) -> bool:
     """True if the model sees a token by its mask and position alone: each layer attends to the whole context, by PyTorch's
-    attention, and none of them carries a state from a token to the next.
+    attention, none of them carries a state from a token to the next, and nothing else reads a mask of (rows, tokens).
     """
     config = model.config.get_text_config()
     layers = getattr(config, "layer_types", None) or [_FULL_ATTENTION]
     has_window = bool(getattr(config, "sliding_window", None)) and not hasattr(config, "layer_types")
     attends = model.config._attn_implementation == "sdpa" and set(layers) == {_FULL_ATTENTION} and not has_window
-    return attends and not getattr(model, "_is_stateful", False)
+    reads_mask = getattr(config, "output_router_logits", False) or getattr(config, "alibi", False)
+    return attends and not reads_mask and not getattr(model, "_is_stateful", False)
 
 
-def cut_packs(rows: Sequence[dict[str, Any]], max_tokens: int) -> Iterator[list[dict[str, Any]]]:
+def cut_packs(rows: Sequence[dict[str, Any]], max_tokens: int, num_workers: int = 1) -> Iterator[list[dict[str, Any]]]:
     """Rows in packs of at most so many tokens, those shared with the row before counted once, and of one row at least.
 
     Rows with a prefix in common come after each other, so that no earlier row shares more with one than that before it.
+
+    Args:
+        rows: of a step, or of one of its updates.
+        max_tokens: of a pack, unless that is more than a mask bears.
+        num_workers: processes that the packs are for, of which each is to have some.
     """
+    ordered = sorted(rows, key=lambda row: row["input_ids"])
+    shared = [0, *itertools.starmap(count_shared, itertools.pairwise(ordered))]
+    lengths = [len(row["input_ids"]) for row in ordered]
+    limit = min(max_tokens, _MOST_TOKENS, math.ceil((sum(lengths) - sum(shared)) / num_workers))
     pack: list[dict[str, Any]] = []
     num_tokens = 0
-    for row in sorted(rows, key=lambda row: row["input_ids"]):
-        added = len(row["input_ids"]) - (count_shared(pack[-1], row) if pack else 0)
-        if pack and num_tokens + added > max_tokens:
+    for row, length, num_shared in zip(ordered, lengths, shared, strict=True):
+        if pack and num_tokens + length - num_shared > limit:
             yield pack
-            pack, num_tokens, added = [], 0, len(row["input_ids"])
+            pack, num_tokens = [], 0
+        num_tokens += length - (num_shared if pack else 0)
         pack.append(row)
-        num_tokens += added
     if pack:
         yield pack
 

@@ -19,10 +19,11 @@ from transformers.models.clip.image_processing_clip import CLIPImageProcessor as
 from transformers.models.clip.modeling_clip import CLIPModel as CLIPModel
 from transformers.models.llama.configuration_llama import LlamaConfig as LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaForCausalLM as LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaForSequenceClassification as LlamaForSequenceClassification
 from transformers.models.mistral.configuration_mistral import MistralConfig as MistralConfig
+from transformers.models.mixtral.configuration_mixtral import MixtralConfig as MixtralConfig
 from transformers.models.qwen2.configuration_qwen2 import Qwen2Config as Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM as Qwen2ForCausalLM
-from transformers.models.llama.modeling_llama import LlamaForSequenceClassification as LlamaForSequenceClassification
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig as Qwen3VLConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration as Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor as Qwen3VLProcessor

@@ -88,12 +88,17 @@ def test_reinforcement_goes_on_from_the_best_round_with_the_options_of_the_run_a
     config: RunConfig, tmp_path: Path
 ) -> None:
     asked = override(
-        config, {"reinforce": True, "finetune": {"learning_rate": 1e-6}, "curriculum": [{"finetune": {"epochs": 3}}]}
+        config,
+        {
+            "reinforce": True,
+            "finetune": {"learning_rate": 1e-6, "start": "base"},
+            "curriculum": [{"finetune": {"epochs": 3}}],
+        },
     )
     start = Address("finetune", scope="rounds/2")
     reinforced = build_reinforcement(asked, start)
     assert reinforced.engine.adapter == str(tmp_path / "rounds/2/finetune/adapter")
-    assert (reinforced.scope, reinforced.finetune) == ("", asked.finetune)
+    assert (reinforced.scope, reinforced.finetune) == ("", asked.finetune.model_copy(update={"start": "policy"}))
     assert build_round(asked, 1).finetune.epochs == 3
     final = build_reinforced_evaluation(build_final(asked, 2), start)
     own = f"rl={tmp_path / 'rl/adapter'}"
@@ -147,6 +152,13 @@ def test_a_pipeline_that_cannot_end_with_rl_is_refused_before_anything_is_run(
     run = run_rounds if rounds else run_pass
     with pytest.raises(ConfigError, match=said):
         run(override(RunConfig(run_dir=tmp_path, rounds=rounds, reinforce=True), options))
+    assert not list(tmp_path.iterdir())
+
+
+def test_rounds_whose_adapter_rl_could_not_go_on_from_are_refused_before_anything_is_run(tmp_path: Path) -> None:
+    options = {"curriculum": [{}, {"finetune": {"lora_r": 32}}]}
+    with pytest.raises(ConfigError, match=r"reinforce: round 2 has another finetune.lora_r .*outside of curriculum"):
+        run_rounds(override(RunConfig(run_dir=tmp_path, rounds=2, reinforce=True), options))
     assert not list(tmp_path.iterdir())
 
 

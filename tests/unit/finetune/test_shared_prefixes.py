@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MixtralConfig, Qwen2Config, Qwen2ForCausalLM
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.methods.grpo import StepCollator
+from drag_ray.finetune.trainers import shared_prefixes
 from drag_ray.finetune.trainers.policy_gradient import gather_drawn
 from drag_ray.finetune.trainers.shared_prefixes import can_share_prefixes, collate_pack, count_shared, cut_packs
 from drag_ray.finetune.trainers.trained_tokens import compute_log_probabilities
@@ -98,6 +99,7 @@ def test_tokens_are_as_likely_as_in_rows_of_their_own_and_teach_the_same(fused: 
         (LlamaConfig(**SHAPE), True),
         (MistralConfig(**SHAPE, sliding_window=8), False),
         (Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=8, max_window_layers=1), False),
+        (MixtralConfig(**SHAPE, num_local_experts=2, output_router_logits=True), False),
     ],
 )
 def test_models_that_do_not_see_the_whole_context_are_left_out(config: Any, shares: bool) -> None:
@@ -110,3 +112,12 @@ def test_another_attention_is_left_out() -> None:
     config = LlamaConfig(**SHAPE)
     config._attn_implementation = "eager"
     assert not can_share_prefixes(LlamaForCausalLM(config))
+
+
+def test_packs_are_bounded_by_their_mask_and_dealt_to_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(list(cut_packs(ROWS, 1000, num_workers=2))) >= 2
+    monkeypatch.setattr(shared_prefixes, "_MOST_TOKENS", 9)
+    packs = list(cut_packs(ROWS, 1000))
+    sizes = [collate_pack(pack)["input_ids"].shape[1] for pack in packs]
+    assert all(size <= 9 or len(pack) == 1 for size, pack in zip(sizes, packs, strict=True))
+    assert sum(map(len, packs)) == len(ROWS)

@@ -94,6 +94,7 @@ def test_a_reply_that_is_no_search_is_no_target_of_supervised_rows_whatever_it_e
         ("own_rewards:number", "own_rewards has int of the name 'number'"),
         ("own_rewards:take_two", "it cannot be called with a rollout (missing a required argument: 'other')"),
         ("own_rewards:wait", "it is a coroutine function"),
+        ("builtins:len", "builtins is no file of Python, so a change would go unseen"),
     ],
 )
 def test_a_function_that_cannot_be_had_is_refused_before_anything_is_started(name: str, problem: str) -> None:
@@ -138,6 +139,23 @@ def test_another_text_of_the_module_makes_both_stages_stale() -> None:
     assert [config.take(sections).list_code() for sections in (ProcessSections, RlSections)] == [[source]] * 2
     plain = RunConfig()
     assert [plain.take(sections).list_code() for sections in (ProcessSections, RlSections)] == [[], []]
+
+
+def test_a_module_that_has_changed_since_it_was_imported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage would be known by the new text and run the old one."""
+    source = tmp_path / "rewards_that_change.py"
+    source.write_text("def give(rollout): return [1.0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    load_reward_function("rewards_that_change:give")
+    source.write_text("def give(rollout): return [2.0]\n")
+    with pytest.raises(ConfigError, match=r"rewards_that_change.py has changed since this process imported it"):
+        load_reward_function("rewards_that_change:give")
+
+
+def test_a_rollout_without_replies_is_not_scored(process: Process) -> None:
+    own_rewards.REWARDED.clear()
+    process(build_trajectory(id="empty"), two_replies(id="whole"), reward=name_function("keep"))
+    assert [rollout.id for rollout in own_rewards.REWARDED] == ["whole"]
 
 
 def test_a_number_for_a_rollout_stands_on_its_last_reply() -> None:

@@ -88,13 +88,14 @@ def test_workers_stay_and_have_no_more_chunks_at_once_than_they_may(scripted: Sc
     assert sorted(scripted.ended) == ["a", "b"]
 
 
-def test_a_worker_that_has_yet_to_begin_is_given_nothing_and_is_ended_with_the_job(scripted: ScriptedRay) -> None:
+def test_a_worker_that_has_yet_to_begin_is_given_nothing_and_comes_to_the_next_job(scripted: ScriptedRay) -> None:
     scripted.stuck = "a"
     with KeptWorkers() as workers:
         assert list(workers.map_chunks(["1", "2", "3"], JOB, POOL, 1)) == [{"by": "b"}] * 3
-        assert scripted.ended == ["a"]
+        assert scripted.ended == []
+        scripted.stuck = ""
         list(workers.map_chunks(["1", "2"], JOB, POOL, 1))
-        assert scripted.log[-4:] == ["b: begin", "c: begin", "b: 1", "c: 2"]
+        assert scripted.log[-4:] == ["a: begin", "b: begin", "a: 1", "b: 2"]
 
 
 def test_workers_that_are_still_at_a_job_which_failed_are_ended(scripted: ScriptedRay) -> None:
