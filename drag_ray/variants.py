@@ -58,7 +58,7 @@ _IMPORTED: dict[str, bytes] = {}
 
 
 def _check_unchanged(module: ModuleType, option: str) -> None:
-    """What a stage is known by is the file, so what runs has to be that too."""
+    """Refuse a file that is no longer what runs: a stage is known by the file."""
     file = getattr(module, "__file__", None)
     if file is None or not (path := Path(file)).is_file():
         return
