@@ -43,7 +43,7 @@ serve: setup ## serve the demo's base model, adapter and cross-encoder on http:/
 	$(BIN)/python jobs/serve.py --config $(CONFIG)
 
 test: setup ## everything that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-rest lint unit-half
 	@$(MAKE) --no-print-directory integration
 
 check: setup ## the fast part, side by side

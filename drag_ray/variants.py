@@ -13,7 +13,6 @@ modules need. To add a variant is to add a module and its name. A variant whose 
 """
 
 import importlib
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -40,30 +39,12 @@ def import_own(name: str, option: str, use: str) -> ModuleType:
         use: what the processes do that import it.
 
     Raises:
-        ConfigError: it cannot be imported, or its file is no longer what this process has imported.
+        ConfigError: it cannot be imported.
     """
     try:
-        module = importlib.import_module(name)
+        return importlib.import_module(name)
     except Exception as error:  # whatever a user's module does while it is imported
         raise ConfigError(
             f"{option}: {name} cannot be imported ({type(error).__name__}: {error}). Every process that {use} must find it on "
             "its import path."
         ) from error
-    _check_unchanged(module, option)
-    return module
-
-
-_IMPORTED: dict[str, bytes] = {}
-"""The files of modules that `import_own` has imported, as they were then."""
-
-
-def _check_unchanged(module: ModuleType, option: str) -> None:
-    """Refuse a file that is no longer what runs: a stage is known by the file."""
-    file = getattr(module, "__file__", None)
-    if file is None or not (path := Path(file)).is_file():
-        return
-    now = path.read_bytes()
-    if _IMPORTED.setdefault(module.__name__, now) != now:
-        raise ConfigError(
-            f"{option}: {path} has changed since this process imported it. Start the process (a notebook's kernel) again."
-        )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed
@@ -32,7 +32,7 @@ from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.losses import LOSSES, DrawnTokens, compute_kl
 from drag_ray.finetune.methods.grpo import StepCollator
 from drag_ray.finetune.start import keep_start, use_start
-from drag_ray.finetune.tokenized_rows import AllTooLongError, RowTokenizer
+from drag_ray.finetune.tokenized_rows import AllTooLongError, RowTokenizer, name_row
 from drag_ray.finetune.trainer import load_to_train, prepare_process
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate
 from drag_ray.finetune.trainers.policy_gradient import DrawnScores, compare_engine, gather_drawn
@@ -43,6 +43,13 @@ _logger = logging.getLogger(__name__)
 _OPTIMIZER_NAME = "optimizer.pt"
 _MAX_GRAD_NORM = 1.0
 _SUMS = ("kl", "clipped", "entropy", "engine_gap", "tokens")
+
+
+class _OfRow(NamedTuple):
+    """Means over the drawn tokens of a row, as `DrawnTokens` has them."""
+
+    kl: float
+    engine_gap: float
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,8 @@ class PolicyLearner:
         Returns:
             loss, grad_norm, learning_rate, tokens (that were drawn), rows, rows_too_long; kl (from the start), engine_kl (of the
             engine from the model before the step) and entropy (of that model, as the mean surprise of what was drawn), in nats
-            a token; clipped, and furthest, the row that is furthest from the start.
+            a token; clipped; furthest, the row that is furthest from the start; and engine_gaps, for each row its trajectory and
+            by how many nats a token the engine that drew it is below the model before the step, where that is known.
 
         Raises:
             DataError: a row cannot be learned, or is not what the engine had.
@@ -117,6 +125,8 @@ class PolicyLearner:
         rate = self._config.learning_rate * compute_rate(step - 1, num_warmup=num_warmup, num_steps=self._num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
+        rows = list(rows)
+        trajectories = {name_row(row, number): str(row.get("trajectory_id", "")) for number, row in enumerate(rows, start=1)}
         try:
             tokenized = self._method.tokenize(rows, self._rows)
         except AllTooLongError as error:
@@ -127,13 +137,13 @@ class PolicyLearner:
         if not tokenized.rows:
             return figures
         self._move(self._device.type)
-        sums, kl_of_rows, losses, norms = defaultdict[str, float](float), dict[str, float](), list[float](), list[float]()
+        sums, of_rows, losses, norms = defaultdict[str, float](float), dict[str, _OfRow](), list[float](), list[float]()
         known = any(row["engine_log_probabilities"] for row in tokenized.rows)
         parts = [tokenized.rows[number :: self._num_updates] for number in range(self._num_updates)]
         parts = [part for part in parts if part]
         prepared = [[self._prepare(batch, known) for batch in self._cut(part)] for part in parts]
         for part, batches in zip(parts, prepared, strict=True):
-            loss, norm = self._update(part, batches, sums, kl_of_rows)
+            loss, norm = self._update(part, batches, sums, of_rows)
             losses.append(loss)
             norms.append(norm)
         if self._yields_gpu:
@@ -146,8 +156,17 @@ class PolicyLearner:
         return figures | {
             **{"loss": sum(losses) / len(losses), "grad_norm": max(norms), "tokens": int(num_tokens)},
             **{"kl": kl, "clipped": clipped, "entropy": entropy, "engine_kl": -gap},
-            "furthest": max(kl_of_rows, key=kl_of_rows.__getitem__, default=""),
+            **self._describe_rows(of_rows, trajectories if known else {}),
         }
+
+    def _describe_rows(self, of_rows: "dict[str, _OfRow]", trajectories: dict[str, str]) -> dict[str, Any]:
+        """`furthest` and `engine_gaps` over the rows of all processes."""
+        if self._num_workers > 1:
+            parts: list[Any] = [None] * self._num_workers
+            torch.distributed.all_gather_object(parts, of_rows)
+            of_rows = {name: own for part in parts for name, own in part.items()}
+        gaps = [[trajectories[name], round(own.engine_gap, 6)] for name, own in sorted(of_rows.items()) if name in trajectories]
+        return {"furthest": max(of_rows, key=lambda name: of_rows[name].kl, default=""), "engine_gaps": gaps}
 
     def save(self, folder: Path) -> None:
         """Write adapter, tokenizer and the state of the optimizer.
@@ -196,7 +215,7 @@ class PolicyLearner:
         rows: list[dict[str, Any]],
         batches: list["_Prepared"],
         sums: defaultdict[str, float],
-        kl_of_rows: dict[str, float],
+        of_rows: "dict[str, _OfRow]",
     ) -> tuple[float, float]:
         """Take a step of the optimizer; returns the loss and the norm of its gradient."""
         method, options = self._method, self._method.loss_options
@@ -217,7 +236,7 @@ class PolicyLearner:
             loss = self._loss.total(drawn, options, method.kl_weight, method.aggregation) / number
             loss.backward()
             total += loss.detach()
-            self._count([row["name"] for row in prepared.rows], drawn, sums, kl_of_rows)
+            self._count([row["name"] for row in prepared.rows], drawn, sums, of_rows)
         for weight in self._trained:
             weight.grad = self._add_up(torch.zeros_like(weight) if weight.grad is None else weight.grad)
         norm = torch.nn.utils.clip_grad_norm_(self._trained, _MAX_GRAD_NORM).item()
@@ -231,13 +250,14 @@ class PolicyLearner:
         self._optimizer.step()
         return loss, norm
 
-    def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], kl_of_rows: dict[str, float]) -> None:
+    def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], of_rows: "dict[str, _OfRow]") -> None:
         now, options = drawn.now.detach(), self._method.loss_options
         kl = compute_kl(now, drawn.start)
         clipped = self._loss.find_clipped(drawn, options)
         for name, values in zip(_SUMS, (kl, clipped, -drawn.old, drawn.engine_gap, torch.ones_like(kl)), strict=True):
             sums[name] += values.sum().item()
-        kl_of_rows |= zip(names, drawn.mean_rows(kl).tolist(), strict=True)
+        means = (drawn.mean_rows(values).tolist() for values in (kl, drawn.engine_gap))
+        of_rows |= zip(names, map(_OfRow, *means), strict=True)
 
     def _add_up(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all processes."""

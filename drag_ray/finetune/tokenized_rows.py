@@ -195,7 +195,7 @@ class RowTokenizer:
             elif max(len(sequence["input_ids"]) for sequence in list_sequences(tokenized)) > self.max_length:
                 kept.num_too_long += 1
             else:
-                kept.rows.append({"name": _name_row(row, number), **tokenized})
+                kept.rows.append({"name": name_row(row, number), **tokenized})
         if kept.num_too_long and not kept.rows:
             raise AllTooLongError(
                 f"all {kept.num_too_long} rows have more than finetune.max_length = {self.max_length} tokens. "
@@ -227,7 +227,8 @@ def _check_prompt(prompt: Sequence[int], conversation: Conversation, remedy: str
         )
 
 
-def _name_row(row: Row, number: int) -> str:
+def name_row(row: Row, number: int) -> str:
+    """The name of a row, counted from 1, in messages."""
     return f"{number} ({row['trajectory_id']})" if "trajectory_id" in row else str(number)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import polars as pl
@@ -87,13 +88,13 @@ def load_reward_function(name: str) -> RewardFunction:
         name: as `process.reward` has it, with a mark.
 
     Raises:
-        ConfigError: the module cannot be imported, has no such function, or this takes something else than a rollout.
+        ConfigError: the module cannot be imported, has changed since, has no such function, or this takes something else than a
+            rollout.
     """
     place, _, attribute = name.partition(MARK)
     option = f"process.reward {name!r}"
     module = import_own(place, option, "scores rollouts")
-    if not getattr(module, "__file__", None):
-        raise ConfigError(f"{option}: {place} is no file of Python, so a change would go unseen. {_EXPECTED}")
+    _check_file(module, option)
     function: Any = getattr(module, attribute, None)
     if not callable(function):
         got = "nothing" if function is None else type(function).__name__
@@ -105,6 +106,22 @@ def load_reward_function(name: str) -> RewardFunction:
     if inspect.iscoroutinefunction(function):
         raise ConfigError(f"{option}: it is a coroutine function. {_EXPECTED} Leave out `async`.")
     return cast(RewardFunction, function)
+
+
+_IMPORTED: dict[str, bytes] = {}
+"""The files of modules as they were when this process imported them."""
+
+
+def _check_file(module: ModuleType, option: str) -> None:
+    """Refuse a module whose file is no longer what runs: a stage is known by the file."""
+    if not getattr(module, "__file__", None):
+        raise ConfigError(f"{option}: {module.__name__} is no file of Python, so a change would go unseen. {_EXPECTED}")
+    path = Path(str(module.__file__))
+    now = path.read_bytes()
+    if _IMPORTED.setdefault(module.__name__, now) != now:
+        raise ConfigError(
+            f"{option}: {path} has changed since this process imported it. Start the process (a notebook's kernel) again."
+        )
 
 
 def find_reward_source(name: str) -> Path:

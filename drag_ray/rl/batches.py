@@ -1,11 +1,14 @@
 """The batch of a step: its rollouts, scored and credited as recorded ones are, become training rows and figures."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from drag_ray.agent.degeneration import copies_question, find_repetitive
 from drag_ray.finetune.methods.grpo import LEAST_ADVANTAGE
@@ -18,6 +21,7 @@ from drag_ray.format.tables import ScoredPart
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.rollout.journal import read_engine
 from drag_ray.types import ActionKind
 
 _ACTING = (ActionKind.SEARCH.value, ActionKind.TOOL.value)
@@ -36,6 +40,32 @@ class Batch:
     lines: bytes
     learned: frozenset[str]
     figures: dict[str, Any]
+
+
+def find_engines(paths: Sequence[Path]) -> dict[str, str]:
+    """The engine that drew each rollout of some files, by the rollout's id."""
+    return {name: read_engine(path) for path in paths for name in pq.read_table(path, columns=["id"])["id"].to_pylist()}
+
+
+def compare_engines(gaps: Sequence[tuple[str, float]], engines: Mapping[str, str]) -> dict[str, Any]:
+    """Tell whether each engine drew from the policy that it was to draw from: what it recorded is then what the trainer finds.
+
+    Args:
+        gaps: of replies, each with its rollout: see `PolicyLearner.learn`.
+        engines: of the rollouts.
+
+    Returns:
+        worst_engine_kl, the mean divergence of the engine that is furthest from the trainer, in nats a token, and worst_engine,
+        its name; nothing where no log-probabilities are known.
+    """
+    of_engine = defaultdict[str, list[float]](list)
+    for rollout, gap in gaps:
+        of_engine[engines[rollout]].append(-gap)
+    if not of_engine:
+        return {}
+    means = {engine: fmean(values) for engine, values in of_engine.items()}
+    worst = max(means, key=lambda engine: abs(means[engine]))
+    return {"worst_engine_kl": round(means[worst], 6), "worst_engine": worst}
 
 
 def score(paths: Sequence[Path], config: ProcessConfig) -> ScoredPart:

@@ -20,7 +20,7 @@ from drag_ray.rollout.config import RolloutConfig
 READ_OF_FORMAT = ("validation_fraction", "split_by", "seed", "baseline_beta")
 """What the stage reads of its format: the baseline is that of the loss."""
 UNREAD_OF_FINETUNE = ("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed")
-LIMITS = ("max_kl", "min_entropy", "max_without_search")
+LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search")
 """Options that only say when the stage stops: started again with others it goes on."""
 
 
@@ -51,6 +51,9 @@ class RlConfig(BaseConfig):
     """the stage stops when the policy has come further than this from where it started, in nats a token"""
     min_entropy: float = Field(default=0.01, ge=0)
     """the stage stops when replies surprise the policy less than this, in nats a token: it has stopped trying"""
+    max_engine_kl: float = Field(default=0.1, gt=0)
+    """the stage stops when what one engine recorded of its replies is further than this from what the policy finds that it drew
+    from, in nats a token: an adapter has not reached it; a step of lag counts once more"""
     max_without_search: float = Field(default=0.95, ge=0, le=1)
     """the stage stops when more than this share of a step's rollouts neither searches nor calls a tool"""
 

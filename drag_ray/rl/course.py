@@ -14,7 +14,7 @@ from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.errors import TrainError
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.format.split import TRAIN, VALIDATION
-from drag_ray.rl.batches import build_batch, describe, score
+from drag_ray.rl.batches import build_batch, compare_engines, describe, find_engines, score
 from drag_ray.rl.config import RlSections
 from drag_ray.rl.learning import (
     ROWS_NAME,
@@ -138,7 +138,7 @@ class Course:
                 break
         figures = {"lag": step - 1 - policy, "questions": len(names), "learned": len(batch.learned)}
         seconds = {"rollout_seconds": round(time.monotonic() - began, 2)}
-        write_json(folder / _FIGURES_NAME, batch.figures | figures | seconds)
+        write_json(folder / _FIGURES_NAME, batch.figures | figures | seconds | {"engines": find_engines(paths)})
         if self._yield_gpu:
             self._yield_gpu()
         write_bytes(folder / ROWS_NAME, batch.lines)
@@ -148,7 +148,9 @@ class Course:
         self._wait_for(step)
         with reading(path := locate_step(self._stage_dir, step) / _FIGURES_NAME):
             of_rollouts = parse_json(path.read_bytes())
-        figures = of_rollouts | read_figures(self._stage_dir, step)
+        of_training = read_figures(self._stage_dir, step)
+        compared = compare_engines(of_training.pop("engine_gaps", ()), of_rollouts.pop("engines"))
+        figures = of_rollouts | of_training | compared
         self._ledger.add({"event": "trained", "step": step, "figures": figures})
         self._write_curve()
         self._recorder.set_progress("steps", step, self._settings.steps)

@@ -37,7 +37,20 @@ def find_breach(step: int, figures: Mapping[str, Any], config: RlConfig) -> str:
             figures.get("idle"),
             "searches cost more than they bring (process.search_cost, process.invalid_cost), or replies have lost their form",
         )
-    return ""
+    return _find_odd_engine(step, figures, config)
+
+
+def _find_odd_engine(step: int, figures: Mapping[str, Any], config: RlConfig) -> str:
+    worst, most = figures.get("worst_engine_kl"), config.max_engine_kl * (1 + figures.get("lag", 0))
+    if worst is None or abs(worst) <= most:
+        return ""
+    return _say(
+        step,
+        f"the engine of the files *{figures['worst_engine']}* is {abs(worst):.3g} nats a token from the policy that it was to draw "
+        f"from, beyond {most:g} (rl.max_engine_kl)",
+        figures.get("furthest"),
+        "its adapter has not reached it, or it reckons in another way (engine.dtype, engine.load_format)",
+    )
 
 
 def _say(step: int, what: str, rollout: Any, cause: str) -> str:

@@ -22,14 +22,14 @@ LINES = {
     "engine": 3_950,
     "evaluate": 5_550,
     "examples": 280,
-    "finetune": 4_750,
+    "finetune": 4_770,
     "format": 2_760,
     "index": 570,
     "pipeline": 1_460,
-    "process": 2_660,
+    "process": 2_670,
     "questions": 1_490,
     "recipes": 1_320,
-    "rl": 990,
+    "rl": 1_040,
     "rollout": 3_320,
     "search": 2_690,
     "serve": 4_570,
@@ -38,13 +38,13 @@ LINES = {
     "tools": 2_630,
     "transcripts": 770,
     "tune": 560,
-    "": 1_300,
+    "": 1_280,
 }
 """Of each package, and of the modules at the top."""
 FILES = 431
-OPTIONS = 369
+OPTIONS = 370
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_650
+TEST_LINES = 48_670
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -102,6 +102,18 @@ def test_it_trains_on_from_an_adapter_and_measures_from_there(nano: Path, tmp_pa
     assert resumed.learn(rows, 2)["kl"] > 0
 
 
+def test_each_reply_says_how_far_its_engine_is_from_the_policy_that_it_drew_from(nano: Path, tmp_path: Path) -> None:
+    learner, rows = start(write(tmp_path, nano)), build_rows(nano)
+    assert learner.learn(rows, 1)["engine_gaps"] == []  # nobody knows
+    numbers = [len(row["completion_token_ids"]) for row in rows]
+    known = [{**row, "completion_logprobs": [-20.0] * number} for row, number in zip(rows, numbers, strict=True)]
+    figures = learner.learn(known, 2)
+    assert [name for name, _ in figures["engine_gaps"]] == [row["trajectory_id"] for row in rows]
+    mean = sum(gap * number for (_, gap), number in zip(figures["engine_gaps"], numbers, strict=True)) / sum(numbers)
+    assert -figures["engine_kl"] == pytest.approx(mean, abs=1e-4)
+    assert 5 < mean < 15  # the engine claims to have found them much less likely
+
+
 def test_numbers_that_are_not_finite_are_not_learned_and_name_their_rows(nano: Path, tmp_path: Path) -> None:
     learner = start(write(tmp_path, nano))
     before = copy_trained(learner)

@@ -13,7 +13,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.process.config import ProcessConfig
-from drag_ray.rl.batches import build_batch, score
+from drag_ray.rl.batches import build_batch, compare_engines, find_engines, score
 from drag_ray.rl.config import RlConfig, RlSections
 from drag_ray.rl.ledger import StepLedger, draw_next
 from drag_ray.rl.limits import find_breach
@@ -82,6 +82,8 @@ def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) ->
         ({"kl": 0.9, "entropy": 0.2, "without_search": 0.4}, ""),
         ({"kl": 1.5, "furthest": "3 (q7/full/1)"}, r"rl step 4: .* 1.5 nats .*max_kl 1.* rollout 3 \(q7/full/1\).*learning_rate"),
         ({"kl": 0.1, "entropy": 0.001}, r"by 0.001 nats a token, below rl.min_entropy 0.01.*clip_high"),
+        ({"worst_engine_kl": -0.15, "worst_engine": "e1", "lag": 0}, r"files \*e1\* is 0.15 nats .*beyond 0.1 .*has not reached"),
+        ({"worst_engine_kl": 0.15, "worst_engine": "e1", "lag": 1}, ""),
         ({"without_search": 1.0, "idle": "q1/full/0"}, r"100% of the rollouts .* Look at the rollout q1/full/0.*search_cost"),
         ({}, ""),
     ],
@@ -89,6 +91,19 @@ def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) ->
 def test_a_limit_names_step_rollout_and_likely_cause(figures: dict[str, Any], said: str) -> None:
     breach = find_breach(4, figures, RlConfig())
     assert re.search(said, breach) if said else not breach
+
+
+def test_an_engine_with_an_old_adapter_is_found_by_the_replies_that_it_drew(tmp_path: Path) -> None:
+    """Of six replies by two engines, those of one are as likely as the policy finds them, those of the other are not."""
+    paths = [
+        write_trajectories(tmp_path / f"{number:08}-{engine}-0.parquet", [build_trajectory(id=f"{engine}/{number}")])
+        for number, engine in enumerate(["aaaaaaaa", "bbbbbbbb"] * 3)
+    ]
+    engines = find_engines(paths)
+    assert set(engines.values()) == {"aaaaaaaa", "bbbbbbbb"}
+    gaps = [(name, 0.001 if name.startswith("a") else -0.2 - 0.01 * place) for place, name in enumerate(sorted(engines))]
+    assert compare_engines(gaps, engines) == {"worst_engine_kl": pytest.approx(0.24), "worst_engine": "bbbbbbbb"}
+    assert compare_engines([], engines) == {}
 
 
 def test_options_without_which_nothing_is_learned_are_refused() -> None:
