@@ -46,8 +46,8 @@ def _find_odd_engine(step: int, figures: Mapping[str, Any], config: RlConfig) ->
         return ""
     return _say(
         step,
-        f"the engine of the files *{figures['worst_engine']}* is {abs(worst):.3g} nats a token from the policy that it was to draw "
-        f"from, beyond {most:g} (rl.max_engine_kl)",
+        f"the engine of the files *{figures['worst_engine']}* is {abs(worst):.3g} nats a token from the policy that it was to "
+        f"draw from, beyond {most:g} (rl.max_engine_kl)",
         figures.get("furthest"),
         "its adapter has not reached it, or it reckons in another way (engine.dtype, engine.load_format)",
     )
