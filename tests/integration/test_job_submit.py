@@ -13,7 +13,7 @@ from ports import ask_grpc
 from ray_nodes import RAY, Ports, run_command, start_nodes, submit_job
 
 PORTS = Ports(gcs=6391, dashboard=8291, client=9891)
-INDEX_JOB = ["jobs/index.py", "--corpus.manual-packages", "numpy", "--corpus.limit-pages", "60"]
+INDEX_JOB = ["jobs/index.py", "--corpus.limit-pages", "60"]
 
 
 @pytest.fixture(scope="module")
