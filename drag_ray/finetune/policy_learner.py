@@ -159,7 +159,7 @@ class PolicyLearner:
             **self._describe_rows(of_rows, trajectories if known else {}),
         }
 
-    def _describe_rows(self, of_rows: "dict[str, _OfRow]", trajectories: dict[str, str]) -> dict[str, Any]:
+    def _describe_rows(self, of_rows: dict[str, _OfRow], trajectories: dict[str, str]) -> dict[str, Any]:
         """`furthest` and `engine_gaps` over the rows of all processes."""
         if self._num_workers > 1:
             parts: list[Any] = [None] * self._num_workers
@@ -215,7 +215,7 @@ class PolicyLearner:
         rows: list[dict[str, Any]],
         batches: list["_Prepared"],
         sums: defaultdict[str, float],
-        of_rows: "dict[str, _OfRow]",
+        of_rows: dict[str, _OfRow],
     ) -> tuple[float, float]:
         """Take a step of the optimizer; returns the loss and the norm of its gradient."""
         method, options = self._method, self._method.loss_options
@@ -250,7 +250,7 @@ class PolicyLearner:
         self._optimizer.step()
         return loss, norm
 
-    def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], of_rows: "dict[str, _OfRow]") -> None:
+    def _count(self, names: list[str], drawn: DrawnTokens, sums: defaultdict[str, float], of_rows: dict[str, _OfRow]) -> None:
         now, options = drawn.now.detach(), self._method.loss_options
         kl = compute_kl(now, drawn.start)
         clipped = self._loss.find_clipped(drawn, options)

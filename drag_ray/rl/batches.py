@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from drag_ray.agent.degeneration import copies_question, find_repetitive
 from drag_ray.finetune.methods.grpo import LEAST_ADVANTAGE
@@ -21,7 +20,7 @@ from drag_ray.format.tables import ScoredPart
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
-from drag_ray.rollout.journal import read_engine
+from drag_ray.rollout.journal import read_engine, read_ids
 from drag_ray.types import ActionKind
 
 _ACTING = (ActionKind.SEARCH.value, ActionKind.TOOL.value)
@@ -44,7 +43,7 @@ class Batch:
 
 def find_engines(paths: Sequence[Path]) -> dict[str, str]:
     """The engine that drew each rollout of some files, by the rollout's id."""
-    return {name: read_engine(path) for path in paths for name in pq.read_table(path, columns=["id"])["id"].to_pylist()}
+    return {name: read_engine(path) for path in paths for name in read_ids(path)}
 
 
 def compare_engines(gaps: Sequence[tuple[str, float]], engines: Mapping[str, str]) -> dict[str, Any]:

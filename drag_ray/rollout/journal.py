@@ -117,7 +117,7 @@ def drop_repeated(run_dir: Path) -> None:
     with reading(run_dir):
         paths.sort(key=lambda path: path.stat().st_mtime_ns)
     for path in paths:
-        ids = _read_ids(path)
+        ids = read_ids(path)
         is_new = [rollout_id not in seen for rollout_id in ids]
         seen.update(ids)
         if not all(is_new):
@@ -130,7 +130,7 @@ def drop(path: Path, ids: Collection[str]) -> None:
     Raises:
         ArtifactError: the file cannot be read or written.
     """
-    _keep(path, [rollout_id not in ids for rollout_id in _read_ids(path)])
+    _keep(path, [rollout_id not in ids for rollout_id in read_ids(path)])
 
 
 def _keep(path: Path, is_kept: Sequence[bool]) -> None:
@@ -154,7 +154,7 @@ def list_files(run_dir: Path, name: str) -> list[Path]:
 
 def read_finished_ids(run_dir: Path) -> set[str]:
     """The ids of all rollouts that have finished and are on disk."""
-    return {rollout_id for path in list_files(run_dir, TRAJECTORIES_DIR_NAME) for rollout_id in _read_ids(path)}
+    return {rollout_id for path in list_files(run_dir, TRAJECTORIES_DIR_NAME) for rollout_id in read_ids(path)}
 
 
 def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
@@ -175,7 +175,7 @@ def read_finished(run_dir: Path, ids: Collection[str], engines: Collection[str])
     found: dict[str, Trajectory] = {}
     # With hundreds of engines there are thousands of files, and a node that is lost has hundreds of chunks taken over.
     for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
-        if read_engine(path) in engines and not set(ids).isdisjoint(_read_ids(path)):
+        if read_engine(path) in engines and not set(ids).isdisjoint(read_ids(path)):
             rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("id").isin(list(ids))).to_pylist()
             found |= {row["id"]: schemas.to_trajectory(row) for row in rows}
     return list(found.values())
@@ -251,7 +251,8 @@ def _running_path(run_dir: Path, rollout_id: str) -> Path:
     return run_dir / RUNNING_DIR_NAME / artifacts.compute_fingerprint(rollout_id)
 
 
-def _read_ids(path: Path) -> list[str]:
+def read_ids(path: Path) -> list[str]:
+    """The ids of a file's rollouts."""
     with reading(path):
         return pq.ParquetFile(path).read(columns=["id"])["id"].to_pylist()
 
