@@ -20,6 +20,7 @@ from public_sets import DATA_DIR
 from record import make_folder
 
 import drag_ray
+from drag_ray.api.run import Run
 from drag_ray.storage import artifacts
 
 
@@ -54,11 +55,17 @@ def ask(options: argparse.Namespace, name: str) -> None:
     ) as run:
         run.index()
         run.evaluate(evaluate={"limit": options.limit})
-        asked = run.read_trajectories("evaluate")
-    of_writer = asked.filter(pl.col("provenance").struct.field("policy") == "base").select("question_id", "turns")
-    pages = {question: list_pages(turns) for question, turns in of_writer.iter_rows()}
-    artifacts.write_json(options.folder / f"{name}.json", {"model": Path(options.model).name, "pages": pages})
+        write_pages(options.folder / f"{name}.json", run, "base")
     shutil.rmtree(options.folder / "runs" / name)
+
+
+def write_pages(path: Path, run: Run, policy: str) -> None:
+    """Write what a policy of an evaluation finds for each question, as `bench_rankers.py --additions` reads it."""
+    asked = run.read_trajectories("evaluate")
+    own = asked.filter(pl.col("provenance").struct.field("policy") == policy).select("question_id", "turns")
+    pages = {question: list_pages(turns) for question, turns in own.iter_rows()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    artifacts.write_json(path, {"model": Path(run.config.engine.model).name, "pages": pages})
 
 
 def list_pages(turns: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:

@@ -7,9 +7,11 @@ python benchmarks/bench_rl.py --table FOLDER [--result rl]
 The first command trains once, in FOLDER/SET/NAME-SEED, and asks the test questions, which are of other documents: `rl` is the
 stage of that name, `recipe` the rounds of a configuration's curriculum (an adapter each), `grpo` one round of reinforcement
 learning from recorded rollouts, `base` trains nothing. It writes FOLDER/SET-NAME-SEED.json with the rank of the best evidence
-page of each test question in the first search, the seconds of each stage and, of `rl`, its curve. What is there is not made
-again. The second command writes `results/rl.json`, or another: means over seeds, with differences to the untrained model and to
-the question over documents. `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
+page of each test question in the first search, the seconds of each stage and, of `rl`, its curve; and what each policy finds, as
+`bench_rankers.py --additions` reads it, in FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. With
+`--limit -1` it writes FOLDER/speed/SET-NAME-SEED.json alone: samples a second and how busy the GPUs were in steps of `rl`. The
+second command writes `results/rl.json`, or another: means over seeds, with differences to the untrained model and to the question
+over documents. `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
 CUDA_VISIBLE_DEVICES.
 """
 
@@ -21,8 +23,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from ask_writer import write_pages
 from bench_rankers import MEASURES, compare_values, measure
 from record import make_folder, write_result
+from run_effect import GpuWatch
 
 import drag_ray
 from drag_ray.api.run import Run
@@ -36,7 +40,11 @@ QUESTION, BASE = "question", "base"
 METHODS = ("rl", "recipe", "grpo", BASE)
 KEPT = ("hit3", "mrr")
 """Measures that differences are kept of, which Holm's correction is over."""
-CURVE = ("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward", "rollout_seconds", "train_seconds")
+SECONDS = ("rollout_seconds", "train_seconds", "step_seconds")
+CURVE = (
+    *("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward"),
+    *("rollouts", "lag", *SECONDS),
+)
 
 
 def train(run: Run, method: str) -> dict[str, Path]:
@@ -74,6 +82,7 @@ def run_once(options: argparse.Namespace) -> None:
     of, config = options.set
     name = options.name or options.method
     output, folder = options.out / f"{of}-{name}-{options.seed}.json", options.out / of / f"{name}-{options.seed}"
+    (options.out / "speed").mkdir(exist_ok=True)
     if output.exists():
         return
     given = dict(options.options)
@@ -90,13 +99,19 @@ def run_once(options: argparse.Namespace) -> None:
         if not index.exists():
             shutil.copytree(folder / "index", index)
         indexed = time.perf_counter()
-        adapters = train(run, options.method)
-        trained = time.perf_counter()
+        with GpuWatch() as gpus:
+            adapters = train(run, options.method)
+        ended, trained = time.time(), time.perf_counter()
+        curve = read_curve(run.locate("rl")) if options.method == "rl" else []
+        if options.limit < 0:
+            artifacts.write_json(options.out / "speed" / output.name, describe_speed(run, curve, gpus, ended))
+            return
         named = tuple(f"{key}={path}" for key, path in adapters.items())
         asked = {"adapters": named, "baselines": [QUESTION], "limit": options.limit, "question_weights": []}
         run.evaluate(evaluate=asked, engine={"adapter": ""})
+        for policy in (BASE, *adapters):
+            write_pages(options.out / "additions" / f"{of}-{name}-{options.seed}" / policy / f"{of}.json", run, policy)
     questions, files, ranks = read_ranks(run)
-    curve = read_curve(run.locate("rl")) if options.method == "rl" else []
     record = {
         **{"set": of, "method": name, "seed": options.seed, "model": run.config.engine.model.rpartition("/")[2]},
         **{"machine": provenance.read_machine(), "commit": provenance.read_commit()},
@@ -107,6 +122,19 @@ def run_once(options: argparse.Namespace) -> None:
     }
     artifacts.write_json(output, record)
     print(of, name, options.seed, {key: np.mean(measure(ranks[key]), axis=0).round(4).tolist() for key in sorted(ranks)})
+
+
+def describe_speed(run: Run, curve: list[dict[str, Any]], gpus: GpuWatch, ended: float) -> dict[str, Any]:
+    """Samples a second and the busy share of each GPU, over the steps after the first two, of which the first has the start."""
+    steps = [point for point in curve if "step_seconds" in point][2:]
+    sums = {key: round(sum(point[key] for point in steps), 2) for key in ("rollouts", "tokens", *SECONDS)}
+    shares = [gpus.compute_share(number, ended - sums["step_seconds"], ended) for number in range(gpus.num_gpus)]
+    return {
+        **{"model": run.config.engine.model.rpartition("/")[2], "max_lag": run.config.rl.max_lag, "steps": len(steps)},
+        **{"machine": provenance.read_machine(), "commit": provenance.read_commit(), "sums": sums},
+        **{"samples_per_second": round(sums["rollouts"] / sums["step_seconds"], 2), "gpu_busy": shares},
+        "curve": [{key: point[key] for key in (*CURVE, "tokens") if key in point} for point in steps],
+    }
 
 
 def summarise(of: str, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -152,7 +180,8 @@ def write_table(folder: Path, result: str) -> None:
     for of, table in sets.items():
         for name, row in table["rows"].items():
             print(of, name, *(f"{key} {row[key]}" for key in MEASURES), row.get("above_base", {}).get("mrr"))
-    write_result(result, {"machine": found[0]["machine"], "sets": sets}, measured_here=False)
+    speed = {path.stem: parse_json(path.read_text(encoding="utf-8")) for path in sorted((folder / "speed").glob("*.json"))}
+    write_result(result, {"machine": found[0]["machine"], "sets": sets, "speed": speed}, measured_here=False)
 
 
 def read_set(text: str) -> tuple[str, Path]:
@@ -175,7 +204,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="", help="folder or name, above that of the configuration")
     parser.add_argument("--options", type=parse_json, default={}, help="of the run, above those of the configuration: JSON")
-    parser.add_argument("--limit", type=int, default=0, help="test questions, drawn; 0 takes all")
+    parser.add_argument("--limit", type=int, default=0, help="test questions, drawn; 0 takes all, -1 only looks at speed")
     options = parser.parse_args()
     if options.table:
         write_table(options.table, options.result)

@@ -80,6 +80,7 @@ class Course:
         self._roll_out, self._wait_for, self._yield_gpu = roll_out, wait_for, yield_gpu
         self._ledger = StepLedger(stage_dir / LEDGER_NAME)
         self._recorder = open_stage_recorder(stage_dir)
+        self._settled_at = time.monotonic()
 
     def run(self) -> None:
         """Take all steps that have not been taken.
@@ -150,7 +151,9 @@ class Course:
             of_rollouts = parse_json(path.read_bytes())
         of_training = read_figures(self._stage_dir, step)
         compared = compare_engines(of_training.pop("engine_gaps", ()), of_rollouts.pop("engines"))
-        figures = of_rollouts | of_training | compared
+        now = time.monotonic()
+        figures = of_rollouts | of_training | compared | {"step_seconds": round(now - self._settled_at, 2)}
+        self._settled_at = now
         self._ledger.add({"event": "trained", "step": step, "figures": figures})
         self._write_curve()
         self._recorder.set_progress("steps", step, self._settings.steps)
