@@ -1,7 +1,7 @@
 """A Qwen3-VL of two layers with random weights, and its vLLM engine in a process that tests share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from adapters import make_adapter
 from engine_process import open_process
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
@@ -31,15 +32,16 @@ class SharedEngine(VllmEngine):
 
     open_image: Callable[[str], Any]
 
-    def __init__(self, model: str) -> None:
-        super().__init__(configure(model), ImageSource(lambda key: self.open_image(key), _IMAGES_PER_PROMPT))
+    def __init__(self, model: str, adapters: Sequence[str]) -> None:
+        super().__init__(configure(model), ImageSource(lambda key: self.open_image(key), _IMAGES_PER_PROMPT), adapters)
 
 
 @dataclass(frozen=True)
 class VisionEngine:
-    """The engine as tests have it, with the folder of its model."""
+    """The engine as tests have it, with the folders of its model and of adapters that it has."""
 
     model: str
+    adapters: Sequence[str]
     _connection: Connection
 
     def call(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
@@ -60,15 +62,16 @@ def write_vision_model(folder: Path) -> Path:
 
 @contextmanager
 def start_vision_engine(folder: Path) -> Generator[VisionEngine]:
-    """Write the model into a folder and start its engine, until the block ends."""
-    model_dir = write_vision_model(folder)
-    with open_process(_serve, str(model_dir)) as connection:
-        yield VisionEngine(str(model_dir), connection)
+    """Write the model and three adapters of it into a folder and start its engine, until the block ends."""
+    model = str(write_vision_model(folder / "model"))
+    adapters = [make_adapter(folder / name, seed, model) for seed, name in enumerate(("first", "second", "third"))]
+    with open_process(_serve, model, adapters) as connection:
+        yield VisionEngine(model, adapters, connection)
 
 
-def _serve(model: str, connection: Connection) -> None:
+def _serve(model: str, adapters: Sequence[str], connection: Connection) -> None:
     async def answer() -> None:
-        engine = SharedEngine(model)
+        engine = SharedEngine(model, adapters)
         while True:
             function, arguments = await asyncio.to_thread(connection.recv)
             connection.send(await function(engine, *arguments))

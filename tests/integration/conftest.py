@@ -102,7 +102,7 @@ def vision_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[VisionE
     """An engine with a model that sees, for all tests that look at what it is shown."""
     from vision_engine import start_vision_engine  # it imports PyTorch, which some of these processes do without
 
-    with start_vision_engine(tmp_path_factory.mktemp("vision") / "model") as engine:
+    with start_vision_engine(tmp_path_factory.mktemp("vision")) as engine:
         yield engine
 
 

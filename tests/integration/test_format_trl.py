@@ -20,8 +20,6 @@ from transformers import (
 )
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
-from trl.trainer.grpo_config import GRPOConfig
-from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
 from trl.trainer.sft_config import SFTConfig
@@ -151,6 +149,9 @@ def test_reward_trainer_takes_a_step_on_preference_pairs(formatted: Path, tokeni
 def test_grpo_trainer_samples_from_the_recorded_prompts_and_passes_the_rewards_on(
     formatted: Path, tokenizer: Any, tmp_path: Path
 ) -> None:
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer  # it imports vLLM, which no process should that only collects this test
+
     seen: list[tuple[Any, float]] = []
 
     def score(prompts: list[Any], completions: list[Any], reward: list[float], **columns: Any) -> list[float | None]:

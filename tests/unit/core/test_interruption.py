@@ -17,7 +17,9 @@ from process_environments import be_in_foreground
 COMMAND = """
 import queue, subprocess, sys, threading, time
 import polars  # which has waits go on after a signal
-from drag_ray.cluster.interruption import ending_on_interrupt
+from drag_ray.cluster import interruption
+
+interruption._GRACE_S = {grace_s}
 
 def wait():
     print(child.pid, flush=True)
@@ -37,8 +39,13 @@ def leave_a_thread():
     threading.Thread(target=time.sleep, args=(60,)).start()
     queue.Queue().get()
 
+def end():
+    print(child.pid, flush=True)
+    time.sleep(1)
+    child.kill()
+
 try:
-    with ending_on_interrupt("stopped"):
+    with interruption.ending_on_interrupt("stopped"):
         child = subprocess.Popen(["sleep", "61"], start_new_session=True)
         {what}()
 except KeyboardInterrupt:
@@ -54,11 +61,11 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize(("what", "within_s"), [("wait", 3.0), ("swallow", 8.0), ("leave_a_thread", 8.0)])
+@pytest.mark.parametrize(("what", "within_s"), [("wait", 3.0), ("swallow", 4.0), ("leave_a_thread", 4.0)])
 @pytest.mark.parametrize("is_alone", [True, False], ids=["to the process", "to its group"])
 def test_one_signal_ends_a_command_and_all_that_it_started(what: str, within_s: float, is_alone: bool) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": be_in_foreground}
-    process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what=what)], start_new_session=True, **pipes)
+    process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what=what, grace_s=1)], start_new_session=True, **pipes)
     assert process.stdout is not None
     started = int(process.stdout.readline())
     time.sleep(0.2)
@@ -73,7 +80,7 @@ def test_one_signal_ends_a_command_and_all_that_it_started(what: str, within_s: 
 @pytest.mark.seconds
 def test_a_second_signal_ends_at_once_what_the_first_did_not() -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": be_in_foreground}
-    process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what="swallow")], **pipes)
+    process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what="swallow", grace_s=5)], **pipes)
     assert process.stdout is not None
     process.stdout.readline()
     begun = time.monotonic()
@@ -88,7 +95,7 @@ def test_a_second_signal_ends_at_once_what_the_first_did_not() -> None:
 
 @pytest.mark.seconds
 def test_a_command_in_the_background_of_a_shell_goes_on() -> None:
-    command = COMMAND.replace("{what}()", "print(child.pid, flush=True); time.sleep(1)") + "child.kill()\n"
+    command = COMMAND.format(what="end", grace_s=5)
     # As a shell without job control starts it.
     script = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(command)}"
     process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)

@@ -59,14 +59,15 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_replies_to_one_prompt_have_the_rewards_of_their_conversations(folder: Path) -> None:
     tokenizer, model = AutoTokenizer.from_pretrained(folder), load_reward_model(folder, "bfloat16").eval()
-    rewards = RewardModel(folder).score(PROMPT, REPLIES)
+    scorer = RewardModel(folder)
+    rewards = scorer.score(PROMPT, REPLIES)
     for reply, reward in zip(REPLIES, rewards, strict=True):
         conversation = [*PROMPT, {"role": "assistant", "content": reply}]
         ids = tokenizer.apply_chat_template(conversation, return_tensors="pt", return_dict=True)["input_ids"]
         with torch.no_grad():
             assert reward == pytest.approx(model(ids).logits.item(), abs=0.1)  # bfloat16, in another order
     assert max(rewards) - min(rewards) > 1
-    assert RewardModel(folder).score(PROMPT, REPLIES[::-1]) == pytest.approx(rewards[::-1], abs=0.1)
+    assert scorer.score(PROMPT, REPLIES[::-1]) == pytest.approx(rewards[::-1], abs=0.1)
 
 
 def test_a_model_that_writes_or_cannot_have_a_head_is_refused(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_tokens_count_as_their_rows_weigh_in_the_sum_and_once_in_what_divides_it
     torch.testing.assert_close(equal, 3 * compute_trained_loss(model, inputs))
 
 
-@pytest.mark.parametrize(("batch_size", "accumulation"), [(4, 1), (2, 2), (1, 4)])
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(2, 2), (1, 4)])
 def test_a_step_is_the_same_however_it_is_cut_into_batches(
     model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], batch_size: int, accumulation: int
 ) -> None:

@@ -1,7 +1,7 @@
 """The course of a run, broken off at every one of its writes and gone on with: it does what an undisturbed one does."""
 
-import itertools
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,31 +22,27 @@ DULL = "q1"
 """A question whose samples all earn the same."""
 
 
-class Kill(BaseException):
-    """What ends a process at once."""
-
-
 class Machine:
-    """What a course is given: it rolls out and trains at once, and breaks off at a moment that is counted from 1.
+    """What a course is given: it rolls out and trains at once.
 
     Attributes:
         rolled_out: how often each rollout was run, by step and id.
         trained: the rows that each step was trained on.
+        moments: copies of the folder at each moment at which a process may end, with what was rolled out and trained by then;
+            none are made where `copies_dir` is None.
     """
 
-    def __init__(self, stage_dir: Path) -> None:
+    def __init__(self, stage_dir: Path, copies_dir: Path | None = None) -> None:
         self._stage_dir = stage_dir
-        self._moment = self._last = 0
+        self._copies_dir = copies_dir
         self.rolled_out = Counter[tuple[str, str]]()
         self.trained = list[tuple[int, str]]()
-
-    def break_off_at(self, moment: int) -> None:
-        self._moment, self._last = 0, moment
+        self.moments = list[tuple[Path, Counter[tuple[str, str]], list[tuple[int, str]]]]()
 
     def tick(self) -> None:
-        self._moment += 1
-        if self._moment == self._last:
-            raise Kill
+        if self._copies_dir:
+            copy = shutil.copytree(self._stage_dir, self._copies_dir / str(len(self.moments)))
+            self.moments.append((copy, self.rolled_out.copy(), self.trained.copy()))
 
     def roll_out(self, folder: Path, policy_dir: Path, draw: Draw) -> list[Path]:
         assert policy_dir.is_dir(), f"{draw.label}: its policy is gone"
@@ -79,7 +75,7 @@ class Machine:
 
 
 def take(machine: Machine, stage_dir: Path, **options: Any) -> Course:
-    """Run a course to its end, or to where its machine breaks off."""
+    """Run a course to its end."""
     given = {"steps": 3, "questions_per_step": 2, "samples_per_question": 2, "refills": 1, "validation_steps": 2}
     sections = RunConfig.model_validate({"rl": given | options}).take(RlSections)
     sides = {"train": QUESTIONS[:5], "validation": QUESTIONS[5:]}
@@ -93,9 +89,8 @@ def take(machine: Machine, stage_dir: Path, **options: Any) -> Course:
 def test_a_course_that_is_killed_anywhere_comes_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_lag: int
 ) -> None:
-    whole = Machine(tmp_path / "whole")
-    expected = take(whole, tmp_path / "whole", max_lag=max_lag).summarise()
-    machine, add, moment = whole, StepLedger.add, 0
+    machine = whole = Machine(tmp_path / "whole", tmp_path / "copies")
+    add = StepLedger.add
 
     def add_between(self: StepLedger, entry: Entry) -> None:
         machine.tick()
@@ -103,21 +98,15 @@ def test_a_course_that_is_killed_anywhere_comes_to_the_same_end(
         machine.tick()
 
     monkeypatch.setattr(StepLedger, "add", add_between)
-    for moment in itertools.count(1):
-        stage_dir = tmp_path / str(moment)
+    expected = take(whole, tmp_path / "whole", max_lag=max_lag).summarise()
+    assert len(whole.moments) > 25
+    for stage_dir, rolled_out, trained in whole.moments:
         machine = Machine(stage_dir)
-        machine.break_off_at(moment)
-        try:
-            take(machine, stage_dir, max_lag=max_lag)
-        except Kill:
-            machine.break_off_at(0)
-        else:
-            break  # it has fewer moments
+        machine.rolled_out, machine.trained = rolled_out, trained
         assert take(machine, stage_dir, max_lag=max_lag).summarise() == expected
         assert machine.trained == whole.trained
         assert machine.rolled_out == whole.rolled_out
         assert set(machine.rolled_out.values()) == {1}
-    assert moment > 25
 
 
 def test_dull_questions_are_made_up_for_by_the_next_within_bounds(tmp_path: Path) -> None:

@@ -33,53 +33,44 @@ def list_entries(title: str, url: str, snippet: str) -> list[dict[str, Any]]:
     return [{title: name, url: f"https://example.org/{path}", snippet: text, "more": [1]} for name, path, text in named]
 
 
-SEARXNG = {"path": "/search?format=json&q={query}"}
-BRAVE = {"path": "/web?q={query}", "results_field": "web.results", "snippet_field": "description", "num_results": 1}
-SERPER = {"path": "/serper", "results_field": "organic", "url_field": "link", "snippet_field": "snippet", "query_field": "q"}
-
-
 @pytest.mark.parametrize(
-    ("options", "entries", "asked"),
+    ("provider", "path", "entries", "asked"),
     [
-        (SEARXNG, {"results": list_entries("title", "url", "content")}, ("GET /search?format=json&q=rain+%26+snow%3F HTTP/1.1",)),
         (
-            BRAVE | {"key_header": "X-Subscription-Token"},
-            {"web": {"results": list_entries("title", "url", "description")}},
-            ("GET /web?q=rain", "X-Subscription-Token: key-of-mine"),
+            "searxng",
+            "/search?format=json&q={query}",
+            {"results": list_entries("title", "url", "content")},
+            ("GET /search?format=json&q=rain+%26+snow%3F HTTP/1.1", "Authorization: Bearer key-of-mine"),
         ),
         (
-            SERPER | {"key_header": "X-API-KEY"},
+            "brave",
+            "/web?q={query}",
+            {"web": {"results": list_entries("title", "url", "description")}},
+            ("GET /web?q=rain+%26+snow%3F", "X-Subscription-Token: key-of-mine"),
+        ),
+        (
+            "serper",
+            "/serper",
             {"organic": list_entries("title", "link", "snippet")},
             ("POST /serper", "X-API-KEY: key-of-mine", '{"q": "rain & snow?"}'),
         ),
     ],
-    ids=["SearXNG", "Brave", "Serper"],
 )
 async def test_an_endpoint_is_asked_as_it_wants(
     server: WebServer,
     workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
+    provider: str,
+    path: str,
     entries: dict[str, Any],
     asked: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("SEARCH_KEY", "key-of-mine")
-    server.replies["/web"] = reply(json.dumps({"web": {"results": list_entries("title", "url", "description")}}).encode())
-    address = f"http://127.0.0.1:{server.port}/web?q={{query}}"
-    outcome = await search(workspace, provider="brave", address=address, key_variable="SEARCH_KEY", num_results=1)
-    assert outcome.text == SHOWN.partition("\n\n")[0]
-    assert "X-Subscription-Token: key-of-mine" in server.requests[-1]
-
-
-async def test_serper_is_asked_as_it_wants(server: WebServer, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEARCH_KEY", "key-of-mine")
-    server.replies["/serper"] = reply(json.dumps({"organic": list_entries("title", "link", "snippet")}).encode())
-    address = f"http://127.0.0.1:{server.port}/serper"
-    outcome = await search(workspace, provider="serper", address=address, key_variable="SEARCH_KEY")
-    assert outcome.text == SHOWN
-    assert "X-API-KEY: key-of-mine" in server.requests[-1]
-    assert server.requests[-1].startswith("POST /serper")
-    assert server.requests[-1].endswith('{"q": "rain & snow?"}')
+    server.replies[path.partition("?")[0]] = reply(json.dumps(entries).encode())
+    options = {"provider": provider, "address": f"http://127.0.0.1:{server.port}{path}", "key_variable": "SEARCH_KEY"}
+    assert (await search(workspace, **options)).text == SHOWN
+    assert all(part in server.requests[-1] for part in asked)
+    assert (await search(workspace, num_results=1, **options)).text == SHOWN.partition("\n\n")[0]
 
 
 @pytest.mark.parametrize(
