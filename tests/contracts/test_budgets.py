@@ -14,13 +14,13 @@ LINES = {
     "agent": 2_720,
     "api": 1_210,
     "baselines": 2_110,
-    "cli": 620,
+    "cli": 640,
     "cluster": 1_280,
     "collect": 170,
     "corpus": 4_090,
     "embed": 90,
     "engine": 3_950,
-    "evaluate": 5_550,
+    "evaluate": 5_730,
     "examples": 280,
     "finetune": 4_770,
     "format": 2_760,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 432
+FILES = 433
 OPTIONS = 370
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_870
+TEST_LINES = 48_960
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
