@@ -19,8 +19,8 @@ _MAX_LINKS = 1_000
 _MAX_CHARS = 1_000
 _MAX_FOLDERS = 10
 """of an absolute address that are compared"""
-_ELSEWHERE = re.compile(r"(?!https?:|file:)[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-"""mailto:, javascript:, data: and whatever else leads to no document"""
+_ELSEWHERE = re.compile(r"#|(?!https?:|file:)[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+"""A heading of the same document, mailto:, javascript: and whatever else leads to no document."""
 _PAGE = re.compile(r"(?:^|&)page=(\d{1,9})(?:&|$)")
 
 

@@ -58,7 +58,7 @@ def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[Pa
         for word in held:
             holders[word].append(place)
     named = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_named(pages, others)
-    leading = _find_hyperlinks(pages)
+    leading = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_hyperlinks(pages)
     candidates: list[tuple[float, int, int, tuple[str, ...]]] = []
     for place, page in enumerate(pages):
         shared = defaultdict[int, dict[str, float]](dict)
@@ -133,7 +133,7 @@ def _find_named(pages: Sequence[PageText], others: Iterable[PageText]) -> defaul
 
 
 def _find_hyperlinks(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
-    """For the place of each page the places of those that its hyperlinks lead to, with their labels."""
+    """For the place of each page the places of those of other documents that its hyperlinks lead to, with their labels."""
     files = LinkedFiles({page.place.file for page in pages})
     last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
     firsts = {pages[place].place.file: place for place in last_first}
@@ -142,11 +142,11 @@ def _find_hyperlinks(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[i
     for place, page in enumerate(pages):
         for address in page.links:
             file, number = files.find(page.place.file, address) or ("", None)
-            if number is None:  # of its own document this names no page, but a heading or nothing
-                other, label = firsts.get(file) if file != page.place.file else None, f"{HYPERLINK}{file}"
+            if number is None:
+                other, label = firsts.get(file), f"{HYPERLINK}{file}"
             else:
                 other, label = places.get(Evidence(file, number)), f"{HYPERLINK}{file}#page={number}"
-            if other not in (None, place):
+            if other is not None and file != page.place.file:  # within a document they lead to notes and back to the contents
                 linking[other, label].add(place)
     found = defaultdict[int, list[tuple[int, str]]](list)
     for (other, label), linked in linking.items():

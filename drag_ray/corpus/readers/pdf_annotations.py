@@ -42,19 +42,15 @@ def read_entries(page: Any, form: Any) -> list[Entry]:
 
 
 def list_links(document: Any, page: Any) -> Iterator[str]:
-    """The addresses that a page links to, of the web or of files; `#page=7` for a page of the document itself."""
+    """The addresses that a page links to, of the web or of files; not its links to pages of the document itself."""
     for annotation in _list_annotations(page):
         link = pdfium.FPDFAnnot_GetLink(annotation)
-        if not link:
-            continue
-        action = pdfium.FPDFLink_GetAction(link)
-        kind = pdfium.FPDFAction_GetType(action) if action else pdfium.PDFACTION_GOTO
+        action = pdfium.FPDFLink_GetAction(link) if link else None
+        kind = pdfium.FPDFAction_GetType(action) if action else pdfium.PDFACTION_UNSUPPORTED
         if kind == pdfium.PDFACTION_URI:
             yield _read_bytes(pdfium.FPDFAction_GetURIPath, document, action)
         elif kind in (pdfium.PDFACTION_REMOTEGOTO, pdfium.PDFACTION_LAUNCH):
             yield quote(_read_bytes(pdfium.FPDFAction_GetFilePath, action), "/:")
-        elif kind == pdfium.PDFACTION_GOTO and (place := pdfium.FPDFLink_GetDest(document, link)):
-            yield f"#page={pdfium.FPDFDest_GetDestPageIndex(document, place) + 1}"
 
 
 def list_attachments(document: Any) -> Iterator[str]:

@@ -55,7 +55,7 @@ def test_links_of_a_pdf_are_its_annotations(tmp_path: Path) -> None:
     canvas.bookmarkPage("second")
     canvas.drawString(72, 720, "second")
     canvas.save()
-    assert read(tmp_path / "a.pdf") == [("https://x.example/b%20c.pdf#page=2", "other%20one.pdf", "#page=2"), ()]
+    assert read(tmp_path / "a.pdf") == [("https://x.example/b%20c.pdf#page=2", "other%20one.pdf"), ()]
 
 
 def test_a_page_keeps_so_many_addresses_once_each_and_none_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_page_keeps_so_many_addresses_once_each_and_none_that_is_too_long(monk
     page = Page("a.md", 1, 1, "text")
     many = ["a.md"] * 9 + [f"{number}.md" for number in range(100_000)]
     assert add_links(page, many) == LinkingPage("a.md", 1, 1, "text", links=("a.md", "0.md", "1.md"))
-    assert add_links(page, ["x" * 2000, "\n", "\0", "tel:1", "JavaScript:x()", "c:\\a.md"]) is page
+    assert add_links(page, ["x" * 2000, "\n", "\0", "tel:1", "#top", "JavaScript:x()", "c:\\a.md"]) is page
 
 
 def test_of_very_many_links_the_first_are_kept(tmp_path: Path) -> None:
