@@ -51,6 +51,7 @@ def _versioned(fields: list[tuple[str, pa.DataType]], name: str) -> pa.Schema:
 PAGES = _versioned(_list_columns(Page), "pages")
 QUESTIONS = _versioned(_list_columns(Question), "questions")
 TRAJECTORIES = _versioned(_list_columns(Trajectory), "trajectories")
+LINKS = _versioned([("file", pa.string()), ("page_number", pa.int32()), ("links", pa.list_(pa.string()))], "links")
 NEAR_DUPLICATES = _versioned(
     [("file", pa.string()), ("page_number", pa.int32()), ("numbers", pa.list_(pa.int32()))], "near-duplicates"
 )

@@ -7,6 +7,7 @@ from typing import Any
 from factories import build_page
 
 from drag_ray import schemas
+from drag_ray.corpus import links
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
@@ -29,6 +30,7 @@ def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Questio
     open_index(folder, pages, **options)
     artifacts.write_parquet(folder / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder, NO_NEAR_DUPLICATES)
+    artifacts.write_parquet(folder / links.TABLE_NAME, schemas.LINKS.empty_table())
 
 
 def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:

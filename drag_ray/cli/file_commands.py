@@ -23,6 +23,7 @@ FILE_COMMANDS = {
     "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
     "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
     "review": "Look at the test questions of a run beside their pages, on a page for the browser, and say which are kept.",
+    "kinds": "Tell by real questions which kinds of written questions a ranker learns most from, and which mix to go on with.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
 }
@@ -45,6 +46,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         "status": _status,
         "cost": _cost,
         "review": _review,
+        "kinds": _kinds,
         "push": _push,
         "pull": _pull,
     }
@@ -273,6 +275,23 @@ def _review(argv: Sequence[str]) -> None:
     if not options.summary:
         serve_review(review, options.port)
     print(format_agreement(review.items, review.verdicts))
+
+
+def _kinds(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray kinds", description=FILE_COMMANDS["kinds"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose questions are written")
+    help_text = (
+        "questions of people, as corpus.questions; without it the training questions of the index, or those kept in a review"
+    )
+    parser.add_argument("--real", type=Path, default=None, metavar="FILE", help=help_text)
+    options = parser.parse_args(argv)
+    from drag_ray.storage.artifacts import require_manifest
+
+    for stage in ("index", "questions"):
+        require_manifest(options.run / stage, f"python jobs/{stage}.py")
+    from drag_ray.evaluate.question_kinds import format_worth, measure_kinds, read_real
+
+    print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
 
 
 def _push(argv: Sequence[str]) -> None:

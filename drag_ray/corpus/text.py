@@ -4,11 +4,21 @@ import codecs
 import re
 from collections.abc import Collection
 from itertools import islice
+from typing import NamedTuple
 
 from drag_ray.errors import DataError
 
 PAGE_BREAK = "\f"
 """What ends a page of a text, a form feed."""
+
+
+class LinkedText(NamedTuple):
+    """A text, and the addresses that it links to, each with the number of characters before it, blanks aside: these stay where
+    they are, whatever becomes of the lines."""
+
+    text: str
+    links: tuple[tuple[int, str], ...] = ()
+
 
 # PDFium writes U+0002 (other builds U+FFFE) for a hyphen at the end of a line, with the rest of the word after it.
 # It is looked for from the beginnings of words alone: from each of their letters, a text without blanks took quadratic time.
@@ -65,6 +75,11 @@ def to_printable(text: str) -> str:
     """Text that can be written anywhere: bytes of a file name that are no UTF-8 read `\\xff`, other surrogates `\\ud800`."""
     with_bytes = _ESCAPED_BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
     return with_bytes.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def count_visible(text: str) -> int:
+    """The number of characters, blanks aside."""
+    return sum(map(len, text.split()))
 
 
 def count_letters(text: str, limit: int | None = None) -> int:

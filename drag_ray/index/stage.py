@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from drag_ray import schemas
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import find_seeing
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import links, page_images, question_images
 from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
@@ -55,9 +55,9 @@ _PARTS_PER_TASK = 8
 def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Read the documents on all workers, build the index, and prepare the questions.
 
-    Writes `pages.parquet`, `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages),
-    `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, of questions with images
-    `question_images/`, with `embedding.model` also
+    Writes `pages.parquet`, `links.parquet` (addresses that pages link to), `search_index/`, `questions.parquet`,
+    `near_duplicates.parquet` (among their evidence pages), `problems.jsonl` (what was set aside and why), with
+    `corpus.page_images` also `page_images/`, of questions with images `question_images/`, with `embedding.model` also
     `vectors/`, with `image_embedding.model` also `image_vectors/`, and for an embedded corpus `documents/`. The paths of the
     documents, of the run and of the embedding models must mean the same to the driver and to every worker.
 
@@ -87,6 +87,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + question_problems + overlaps
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
+    artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(part_paths))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])

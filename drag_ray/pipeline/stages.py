@@ -95,7 +95,7 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
-            version=3,
+            version=4,
             runtime_only_options=(
                 *_EMBEDDING_RUNTIME,
                 *("image_embedding.device", "image_embedding.batch_size"),

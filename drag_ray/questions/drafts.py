@@ -63,7 +63,7 @@ class Draft:
     Attributes:
         detail: what it was left out for: the error, the reply that cannot be read, or the answer that the model gave.
         other_pages: those after the first of a question over several, and those that answer one over a single page too.
-        links: of each of several pages with the one before it: names and words that both have.
+        links: of each of several pages with the one before it: a hyperlink (see `HYPERLINK`), names and words that both have.
         image: the picture of the first page, with which the question is asked; empty for none.
         rank: of the page, searched with the question; 0 where it was not found or not searched.
         prompt_tokens: of all requests about it.

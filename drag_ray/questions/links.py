@@ -1,4 +1,4 @@
-"""The graph of pages: two are linked by a document that one of them names, and by rare words that both have."""
+"""The graph of pages: two are linked by a hyperlink, by a document that one of them names, and by rare words that both have."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,13 +7,16 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from drag_ray.corpus.links import LinkedFiles
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.questions.pages import PageText
 from drag_ray.types import Evidence
 
+HYPERLINK = "hyperlink: "
+"""begins the label of one, before the file that it leads to"""
 _MAX_PAGES = 10
-"""A word or a name that stands on more pages links none of them, and the links of no more pages lead to the same one: otherwise
-every walk would come to a table of contents."""
+"""A word, a name or a hyperlink to a page that stands on more pages links none of them, and the links of no more pages lead to
+the same one: otherwise every walk would come to a table of contents."""
 _MIN_LETTERS = 4
 _MAX_SHARED = 0.5
 """of the words of the page that has fewer: from there on the pages say the same"""
@@ -21,10 +24,13 @@ _MAX_LABELS = 5
 _MAX_LINKS = 5
 """of a page, the strongest"""
 _MAX_NAME_WORDS = 8
+_HYPERLINK_WEIGHT = 1e6
+"""more than all words of two pages come to"""
 
 
 class Link(NamedTuple):
-    """Another page, and what links it: names of a document of one that the other has, and rare words, the rarest first."""
+    """Another page, and what links it: a hyperlink that leads there (`HYPERLINK`, the file and, where it says one, the number of
+    the page), names of a document of one that the other has, and rare words, the rarest first."""
 
     page: PageText
     labels: tuple[str, ...]
@@ -38,7 +44,8 @@ def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[Pa
     """The pages as a graph. A word counts the more the fewer pages have it, and the name of a document as if nobody else had it.
 
     Words have four letters or more. A page names a document by its file's name or its title (see `list_names`), if these are of
-    two words or more: so do the words of a hyperlink. The link leads to the first of the pages of that document.
+    two words or more. The link leads to the first of the pages of that document; so does a hyperlink that says no page. A
+    hyperlink comes before all else, and leads one way.
 
     Args:
         pages: those that may be linked.
@@ -51,6 +58,7 @@ def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[Pa
         for word in held:
             holders[word].append(place)
     named = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_named(pages, others)
+    leading = defaultdict[int, list[tuple[int, str]]](list) if within_file else _find_hyperlinks(pages)
     candidates: list[tuple[float, int, int, tuple[str, ...]]] = []
     for place, page in enumerate(pages):
         shared = defaultdict[int, dict[str, float]](dict)
@@ -62,6 +70,8 @@ def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[Pa
         for other, name in named[place]:
             shared[other][name] = 1.0
             names[other].update(name.split())
+        for other, label in leading[place]:
+            shared[other][label] = _HYPERLINK_WEIGHT
         strengths = {
             other: sum(labels.values())
             for other, labels in shared.items()
@@ -122,23 +132,52 @@ def _find_named(pages: Sequence[PageText], others: Iterable[PageText]) -> defaul
     return found
 
 
+def _find_hyperlinks(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
+    """For the place of each page the places of those of other documents that its hyperlinks lead to, with their labels."""
+    files = LinkedFiles({page.place.file for page in pages})
+    last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
+    firsts = {pages[place].place.file: place for place in last_first}
+    places = {page.place: place for place, page in enumerate(pages)}
+    linking = defaultdict[tuple[int, str], set[int]](set)
+    for place, page in enumerate(pages):
+        for address in page.links:
+            file, number = files.find(page.place.file, address) or ("", None)
+            if number is None:
+                other, label = firsts.get(file), f"{HYPERLINK}{file}"
+            else:
+                other, label = places.get(Evidence(file, number)), f"{HYPERLINK}{file}#page={number}"
+            if other is not None and file != page.place.file:  # within a document they lead to notes and back to the contents
+                linking[other, label].add(place)
+    found = defaultdict[int, list[tuple[int, str]]](list)
+    for (other, label), linked in linking.items():
+        for place in linked if len(linked) <= _MAX_PAGES else ():  # a menu is on every page
+            found[place].append((other, label))
+    return found
+
+
 def find_walks(
     graph: Graph, start: PageText, num_links: int, files: frozenset[str] = frozenset(), known: frozenset[str] = frozenset()
 ) -> Iterator[tuple[Link, ...]]:
     """The walks of so many links from a page, those of the strongest links first.
 
-    Each goes on by a word that no page before the last one has, for otherwise the pages between could be left out.
+    Each goes on by a word or a hyperlink that no page before the last one has, for otherwise the pages between could be left out.
 
     Args:
         files: those that the walk has left, to which it does not come back.
-        known: words of the pages of these.
+        known: words of the pages of these, and labels of their hyperlinks.
     """
     if not num_links:
         yield ()
         return
-    behind = files | {start.place.file}, known | set(list_words(start.text))
-    for link in graph.get(start.place, ()):
-        labels = tuple(label for label in link.labels if not known.issuperset(list_words(label)))
+    links = graph.get(start.place, ())
+    labels_behind = {label for link in links for label in link.labels if label.startswith(HYPERLINK)}
+    behind = files | {start.place.file}, known | labels_behind | set(list_words(start.text))
+    for link in links:
+        labels = tuple(label for label in link.labels if not _is_known(label, known))
         if link.page.place.file not in files and labels:
             for rest in find_walks(graph, link.page, num_links - 1, *behind):
                 yield Link(link.page, labels), *rest
+
+
+def _is_known(label: str, known: frozenset[str]) -> bool:
+    return label in known if label.startswith(HYPERLINK) else known.issuperset(list_words(label))

@@ -29,11 +29,12 @@ _INSTRUCTIONS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page, its text, and the key of its picture; empty for none."""
+    """A page, its text, the key of its picture (empty for none), and the addresses that it links to."""
 
     place: Evidence
     text: str
     image: str = ""
+    links: tuple[str, ...] = ()
 
 
 def find_unfit(pages: Sequence[PageText], min_words: int, by_picture: bool = False) -> dict[Evidence, Unfit]:

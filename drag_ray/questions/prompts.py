@@ -16,6 +16,7 @@ from drag_ray.corpus.text import to_encodable
 from drag_ray.engine.generate import Message
 from drag_ray.engine.reasoning import split_reasoning
 from drag_ray.questions.config import KindName
+from drag_ray.questions.links import HYPERLINK
 
 _KINDS = {
     "fact": "Ask for a fact that the page states: a value, a name, a time, a condition, a reason.",
@@ -143,9 +144,14 @@ def _describe_links(links: Sequence[Sequence[str]]) -> str:
     if not links:
         return ""
     pairs = ["Both pages"] if len(links) == 1 else [f"Pages {number} and {number + 1}" for number in range(1, len(links) + 1)]
-    told = (", ".join(f'"{word}"' for word in words) for words in links)
+    told = (", ".join(map(_describe_label, labels)) for labels in links)
     lines = "\n".join(f"{pair}: {words}" for pair, words in zip(pairs, told, strict=True))
     return f"\n\n<links>\n{lines}\n</links>"
+
+
+def _describe_label(label: str) -> str:
+    """A label as it is told; of a hyperlink not the address, which is no word of the pages and could hold anything."""
+    return "a hyperlink from the first to the second" if label.startswith(HYPERLINK) else f'"{label}"'
 
 
 def list_shown_questions() -> list[str]:

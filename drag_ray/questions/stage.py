@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, get_args
@@ -17,6 +17,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.links import read_links
 from drag_ray.corpus.near_duplicates import find_near_duplicates, write_near_duplicates
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.errors import BudgetError, ConfigError, DataError
@@ -72,7 +73,7 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     shown = AgentConfig(page_view=sections.questions.page_view, max_iterations=2, top_k=num_pages)  # images of a prompt
     options = build_options(shown, writer, sections.rollout, index_dir, folder.path)
     options = replace(options, stored=inputs.list_stored())
-    orders, counts = _plan(pages, sections, folder)
+    orders, counts = _plan(pages, read_links(index_dir), sections, folder)
     drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions)
     counts |= count_drafts(drafts)
     artifacts.write_jsonl(folder.path / REJECTED_NAME, [asdict(draft) for draft in drafts if draft.reason])
@@ -94,11 +95,14 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     return {**counts, "train": splits["train"], "test": splits["test"], **count_cost(options)}
 
 
-def _plan(table: pa.Table, sections: QuestionsSections, folder: StageFolder) -> tuple[list[Order], dict[str, Any]]:
+def _plan(
+    table: pa.Table, links: Mapping[Evidence, tuple[str, ...]], sections: QuestionsSections, folder: StageFolder
+) -> tuple[list[Order], dict[str, Any]]:
     """The questions to write, and the counts of pages; writes down which of these are left out."""
     settings = sections.questions
     rows = zip(*(table[name].to_pylist() for name in ("file", "page_number", "text", "image")), strict=True)
-    pages = [PageText(Evidence(file, page_number), text, image) for file, page_number, text, image in rows]
+    places = ((Evidence(file, page_number), text, image) for file, page_number, text, image in rows)
+    pages = [PageText(place, text, image, links.get(place, ())) for place, text, image in places]
     unfit = find_unfit(pages, settings.min_words, settings.page_view == "image")
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
     fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)

@@ -150,7 +150,7 @@ def extract_page(data: bytes, content_type: str, charset: str) -> str:
     page = _decode(data, charset) if charset else data
     text = trafilatura.extract(page, include_comments=False, include_tables=True)
     if not text:
-        return parse_html(page if isinstance(page, str) else _decode(data, "utf-8")).strip()
+        return parse_html(page if isinstance(page, str) else _decode(data, "utf-8")).text.strip()
     return text
 
 

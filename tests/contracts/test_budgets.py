@@ -14,20 +14,20 @@ LINES = {
     "agent": 2_720,
     "api": 1_210,
     "baselines": 2_110,
-    "cli": 620,
+    "cli": 640,
     "cluster": 1_280,
     "collect": 170,
-    "corpus": 3_900,
+    "corpus": 4_090,
     "embed": 90,
     "engine": 3_950,
-    "evaluate": 5_550,
+    "evaluate": 5_730,
     "examples": 280,
     "finetune": 4_770,
     "format": 2_760,
     "index": 570,
     "pipeline": 1_460,
     "process": 2_670,
-    "questions": 1_490,
+    "questions": 1_540,
     "recipes": 1_320,
     "rl": 1_040,
     "rollout": 3_320,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 431
+FILES = 433
 OPTIONS = 370
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_662
+TEST_LINES = 48_960
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

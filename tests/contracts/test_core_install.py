@@ -112,6 +112,7 @@ COMMAND_LINES = {
     "status runs/small": "works",
     "cost runs/small": "no finished stage has noted what it cost",
     "review runs/small --port 0": "serve",
+    "kinds runs/small": "/questions: no manifest.json",
     "push runs/small {store}": "works",
     "pull {store} runs/pulled": "works",
 }

@@ -206,6 +206,24 @@ def test_a_question_is_asked_with_the_picture_where_its_path_starts_made_worse_w
     assert [question.evidence for question in read_again if question.images] == [(Evidence("osprey.md", 1),)]
 
 
+def test_a_path_names_the_hyperlink_that_leads_from_a_document_to_the_next(local_ray: None, tmp_path: Path) -> None:
+    texts = {"kestrel.md": KESTREL, "its/makers.html": f"<p>{OSPREY}"}
+    for name, text in texts.items():
+        (tmp_path / "documents" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "documents" / name).write_text(
+            text.replace("Osprey", "[Osprey](./its/makers.html#hall)", name == "kestrel.md")
+        )
+    with serve_chat(answer_of_both) as served:
+        config = configure(tmp_path / "run", served, kinds=["documents"], limit=1, test_fraction=0)
+        config = override(config, {"corpus": {"documents": str(tmp_path / "documents")}})
+        run_stages([STAGES["index"], STAGES["questions"]], config)
+        told = served.asked[0]["messages"][-1]["content"]
+    [row] = read(tmp_path / "run" / "questions" / "questions.jsonl")
+    names = {page["file"]: page["links"] for page in row["path"]}
+    assert names == {"kestrel.md": [], "its/makers.html": ["hyperlink: its/makers.html", "gyrocompass", "osprey"]}
+    assert 'Both pages: a hyperlink from the first to the second, "gyrocompass", "osprey"' in told
+
+
 def test_pictures_that_the_index_lacks_cannot_be_asked_about(served: ChatServer, tmp_path: Path) -> None:
     finish_pages(tmp_path)
     with pytest.raises(ConfigError, match=r"questions\.anchor_images: no question is over .*--corpus\.page-images"):

@@ -89,8 +89,8 @@ _MAX_PAGES = 32
 _CHUNK_PAGES = 50_000
 _KEY = ["file", "page_number"]
 _PROBLEM = [field.name for field in fields(Problem)]
-_ROWS = pa.schema([*schemas.PAGES, *((name, pa.string()) for name in _PROBLEM)])
-"""A page and its document (`place`), or, with a `reason`, something that was set aside at `place`."""
+_ROWS = pa.schema([*schemas.PAGES, schemas.LINKS.field("links"), *((name, pa.string()) for name in _PROBLEM)])
+"""A page with its links and its document (`place`), or, with a `reason`, something that was set aside at `place`."""
 
 Part = tuple[Span, ...]
 Read = Callable[[Span], tuple[list[Page], list[Problem]]]
@@ -190,6 +190,20 @@ def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Pro
     ]
     chunks = [_add_text(chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
     return pa.concat_tables(chunks or [schemas.PAGES.empty_table()]), problems
+
+
+def merge_links(part_paths: list[Path]) -> pa.Table:
+    """The links of all pages that have any, as a table of `LINKS`; of pages that several documents hold, those of the first.
+
+    Raises:
+        ArtifactError: a file cannot be read.
+    """
+    if not part_paths:
+        return schemas.LINKS.empty_table()
+    with reading(part_paths[0].parent):
+        rows = pl.scan_parquet(part_paths, glob=False).filter(pl.col("reason") == "").select(schemas.LINKS.names).collect()
+    kept = rows.unique(_KEY, keep="first", maintain_order=True).filter(pl.col("links").list.len() > 0).sort(_KEY)
+    return kept.to_arrow().cast(schemas.LINKS)
 
 
 def _add_text(pages: pl.DataFrame) -> pa.Table:

@@ -1,6 +1,7 @@
 """The text of an HTML document, as a browser would show it with the descriptions in place of its pictures."""
 
 import re
+from itertools import accumulate
 from typing import Any
 
 from lxml import html
@@ -8,7 +9,7 @@ from lxml.etree import ErrorLevels, iterwalk
 
 from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
 from drag_ray.corpus.readers.word_numbers import write_number
-from drag_ray.corpus.text import PAGE_BREAK, decode_text, to_encodable
+from drag_ray.corpus.text import PAGE_BREAK, LinkedText, count_visible, decode_text, to_encodable
 from drag_ray.errors import DataError
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
@@ -43,8 +44,8 @@ _CLOSING = re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-def extract_html(data: bytes) -> str:
-    """The text of an HTML document; its page breaks are where the `style` of an element says so.
+def extract_html(data: bytes) -> LinkedText:
+    """The text of an HTML document with its links; its page breaks are where the `style` of an element says so.
 
     Its encoding is UTF-8, that of its byte order mark, or the one that it names itself.
 
@@ -56,7 +57,7 @@ def extract_html(data: bytes) -> str:
     return parse_html(decode_text(data, "windows-1252" if charset in _WINDOWS_1252 else charset))
 
 
-def parse_html(text: str) -> str:
+def parse_html(text: str) -> LinkedText:
     """As `extract_html`, of a document that is text already."""
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     document = "<!doctype html><html>" + to_encodable(_CLOSING.sub("", text))
@@ -64,11 +65,14 @@ def parse_html(text: str) -> str:
     for entry in parser.error_log:
         if entry.level == ErrorLevels.FATAL:  # the parser has left out what follows
             raise DataError(f"line {entry.line}: {entry.message}. Simplify it, print it to a PDF or remove it.")
-    lines = "".join(_write_text(root)).split("\n")
-    return _EMPTY_LINES.sub("\n\n", "\n".join(line.rstrip(" \t") for line in lines))
+    writer = _write_text(root)
+    lines = "".join(writer.parts).split("\n")
+    shown = _EMPTY_LINES.sub("\n\n", "\n".join(line.rstrip(" \t") for line in lines))
+    before = list(accumulate(map(count_visible, writer.parts), initial=0)) if writer.links else []
+    return LinkedText(shown, tuple((before[part], address) for part, address in writer.links))
 
 
-def _write_text(root: Any) -> list[str]:
+def _write_text(root: Any) -> "_Writer":
     writer = _Writer()
     walk = iterwalk(root, events=("start", "end"))
     for event, element in walk:
@@ -76,7 +80,7 @@ def _write_text(root: Any) -> list[str]:
             writer.end(element)
         elif not writer.start(element):
             walk.skip_subtree()
-    return writer.parts
+    return writer
 
 
 class _Writer:
@@ -84,6 +88,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.parts: list[str] = ["\n"]
+        self.links: list[tuple[int, str]] = []
+        """Addresses, each with the number of parts before it."""
         self._verbatim = 0
         self._shifts: list[str] = []
         """The elements `sup` and `sub` that are open."""
@@ -106,6 +112,8 @@ class _Writer:
         if name == "math":
             self._write(write_formula(element))
             return False
+        if name in ("a", "area") and (address := element.get("href")):
+            self.links.append((len(self.parts), address))
         if name == "img":
             self._write(f" {element.get('alt', '').strip()} ")
         if name == "li" and self._lists:

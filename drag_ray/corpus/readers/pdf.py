@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ from pypdfium2 import PdfDocument, PdfiumError
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import encode
+from drag_ray.corpus.links import add_links
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.page_reader import PageReader, Render
-from drag_ray.corpus.readers.pdf_annotations import Box, Entry, clip, list_attachments, list_pinned_files, overlap, read_entries
+from drag_ray.corpus.readers.pdf_annotations import (
+    Box,
+    Entry,
+    clip,
+    list_attachments,
+    list_links,
+    list_pinned_files,
+    overlap,
+    read_entries,
+)
 from drag_ray.corpus.readers.pdf_text import read_text
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
@@ -138,6 +149,8 @@ _REASONS = {
 _WORD = re.compile(r"\w+")
 _GRAPHICS = {pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
 _POINTS_PER_INCH = 72
+_MAX_LINKS = 10_000
+"""of a page that are looked at"""
 
 
 def count_pdf_pages(path: Path) -> int:
@@ -186,7 +199,7 @@ def read_pdf(
         words = {word.lower() for layer in layers.values() for word in _WORD.findall(layer.text)}
         pages: list[Page] = []
         for number, layer in layers.items():
-            page = Page(file, number, total_pages, clean_text(layer.text, words))
+            page = add_links(Page(file, number, total_pages, clean_text(layer.text, words)), layer.links)
             if reader:
                 place, render = f"{path}, page {number}", _build_render(document, number)
                 finished = read_one("broken_page", place, reader.read, page, render, layer.use_ocr, layer.doubt != UNREADABLE)
@@ -217,13 +230,14 @@ def render_page(path: Path, page_number: int, dpi: float, max_pixels: int) -> by
 
 @dataclass(frozen=True, slots=True)
 class _TextLayer:
-    """The text of a page before it is cleaned, whether OCR reads the page too, why the layer is doubted, and the files that are
-    pinned to the page."""
+    """The text of a page before it is cleaned, whether OCR reads the page too, why the layer is doubted, the files that are
+    pinned to the page, and the addresses of its links."""
 
     text: str
     use_ocr: bool
     doubt: str
     files: tuple[str, ...]
+    links: tuple[str, ...]
 
 
 @contextmanager
@@ -253,15 +267,15 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
     with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
         entries = read_entries(page, document.formenv)
         text = read_text(page, text_page, entries)
-        files = tuple(list_pinned_files(page))
+        files, links = tuple(list_pinned_files(page)), tuple(islice(list_links(document, page), _MAX_LINKS))
         if config is None or config.ocr == "always":
             shows_something = bool(entries) or next(list_objects(page), None) is not None
-            return _TextLayer(text, config is not None and shows_something, "", files)
+            return _TextLayer(text, config is not None and shows_something, "", files, links)
         doubt = diagnose(page, text_page, text, entries)
         if config.ocr == "off" or count_letters(text, limit=config.ocr_min_chars) >= config.ocr_min_chars:
-            return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files)
+            return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files, links)
         # That OCR reads a scan is nothing to report.
-        return _TextLayer(text, bool(doubt) or _may_hold_more(text, page), doubt if doubt == UNREADABLE else "", files)
+        return _TextLayer(text, bool(doubt) or _may_hold_more(text, page), doubt if doubt == UNREADABLE else "", files, links)
 
 
 def _may_hold_more(text: str, page: Any) -> bool:

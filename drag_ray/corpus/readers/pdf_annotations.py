@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+from urllib.parse import quote
 
 import pypdfium2.raw as pdfium
 
@@ -38,6 +39,18 @@ def read_entries(page: Any, form: Any) -> list[Entry]:
     paper = page.get_bbox()
     found = (_read_entry(annotation, form) for annotation in _list_annotations(page))
     return [entry for entry in found if entry and overlap(entry.box, paper)]
+
+
+def list_links(document: Any, page: Any) -> Iterator[str]:
+    """The addresses that a page links to, of the web or of files; not its links to pages of the document itself."""
+    for annotation in _list_annotations(page):
+        link = pdfium.FPDFAnnot_GetLink(annotation)
+        action = pdfium.FPDFLink_GetAction(link) if link else None
+        kind = pdfium.FPDFAction_GetType(action) if action else pdfium.PDFACTION_UNSUPPORTED
+        if kind == pdfium.PDFACTION_URI:
+            yield _read_bytes(pdfium.FPDFAction_GetURIPath, document, action)
+        elif kind in (pdfium.PDFACTION_REMOTEGOTO, pdfium.PDFACTION_LAUNCH):
+            yield quote(_read_bytes(pdfium.FPDFAction_GetFilePath, action), "/:")
 
 
 def list_attachments(document: Any) -> Iterator[str]:
@@ -115,3 +128,11 @@ def _read_string(get: Callable[..., int], *args: Any) -> str:
     buffer = ctypes.create_string_buffer(num_bytes + 2)
     get(*args, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), num_bytes)
     return buffer.raw[:num_bytes].decode("utf-16-le", "ignore").removesuffix("\0")
+
+
+def _read_bytes(get: Callable[..., int], *args: Any) -> str:
+    """A string that PDFium gives in UTF-8 with a zero at its end."""
+    num_bytes = get(*args, None, 0)
+    buffer = ctypes.create_string_buffer(num_bytes + 1)
+    get(*args, buffer, num_bytes)
+    return buffer.value.decode("utf-8", "ignore")

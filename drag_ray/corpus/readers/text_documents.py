@@ -6,22 +6,26 @@ One rule for all of them: where a document has page breaks, its pages are what l
 
 import re
 import sys
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from lxml.etree import ErrorTypes, XMLSyntaxError
 from markdown_it import MarkdownIt
 
+from drag_ray.corpus.links import add_links
 from drag_ray.corpus.readers.html_text import extract_html, parse_html
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.readers.word_text import check_size, extract_word
-from drag_ray.corpus.text import PAGE_BREAK, clean_text, decode_text
+from drag_ray.corpus.text import PAGE_BREAK, LinkedText, clean_text, count_visible, decode_text
 from drag_ray.search.analyzer import CJK
 from drag_ray.types import Page
 
 
-def extract_markdown(data: bytes) -> str:
-    """The text of a Markdown document; page breaks are form feeds, and what HTML in it says (see `html_text`).
+def extract_markdown(data: bytes) -> LinkedText:
+    """The text of a Markdown document with its links; page breaks are form feeds, and what HTML in it says (see `html_text`).
 
     Raises:
         DataError: it is in an unknown encoding, or nested too deeply.
@@ -29,11 +33,18 @@ def extract_markdown(data: bytes) -> str:
     # The parser leaves out what is nested deeper than its own limit. Without one Python's limit of recursion is an error.
     parser = MarkdownIt("commonmark", {"maxNesting": sys.maxsize}).enable("table")
     parts = decode_text(data).split(PAGE_BREAK)
-    return PAGE_BREAK.join(parse_html(parser.render(part)) for part in parts)
+    parsed = [parse_html(parser.render(part)) for part in parts]
+    before = accumulate((count_visible(one.text) for one in parsed), initial=0)
+    links = ((start + place, address) for start, one in zip(before, parsed, strict=False) for place, address in one.links)
+    return LinkedText(PAGE_BREAK.join(one.text for one in parsed), tuple(links))
+
+
+def _extract_plain(data: bytes) -> LinkedText:
+    return LinkedText(decode_text(data))
 
 
 _EXTRACTORS = {
-    ".txt": decode_text,
+    ".txt": _extract_plain,
     ".md": extract_markdown,
     ".markdown": extract_markdown,
     ".html": extract_html,
@@ -60,10 +71,15 @@ def read_text_document(path: Path, file: str, reader: PageReader) -> list[Page]:
     """
     whole = _extract(path, reader.config.document_text_mib * 2**20)
     texts: list[str] = []
-    for text in cut_pages(whole, reader.config.page_words):
+    ends: list[int] = []
+    for text in cut_pages(whole.text, reader.config.page_words):
         texts.append(clean_text(text))
+        ends.append((ends[-1] if ends else 0) + count_visible(text))
         reader.check_length(path, len(texts))
-    return [Page(file, number, len(texts), text, "text") for number, text in enumerate(texts, 1)]
+    links = defaultdict[int, list[str]](list)
+    for place, address in whole.links:
+        links[min(bisect_right(ends, place) + 1, len(ends))].append(address)
+    return [add_links(Page(file, number, len(texts), text, "text"), links[number]) for number, text in enumerate(texts, 1)]
 
 
 def cut_pages(text: str, page_words: int) -> Iterator[str]:
@@ -82,10 +98,10 @@ def cut_pages(text: str, page_words: int) -> Iterator[str]:
     yield text[start:]
 
 
-def _extract(path: Path, max_bytes: int) -> str:
+def _extract(path: Path, max_bytes: int) -> LinkedText:
     try:
         if path.suffix.lower() == _WORD_SUFFIX:
-            return extract_word(path, max_bytes)
+            return LinkedText(extract_word(path, max_bytes))
         with path.open("rb") as stream:
             data = stream.read(max_bytes + 1)
         check_size(len(data), max_bytes)

@@ -88,9 +88,9 @@ def test_html_is_what_a_browser_shows_and_may_name_its_encoding() -> None:
         <body><h1>Rotor   speed</h1><p>One<br>two <b>th</b>ree &amp; four<table><tr><td>a<td>b<tr><td>c<td>d</table>
         <pre>if x:\n    y</pre><script>no</script><!-- no --></body></html>After the end<p>and more"""
     )
-    assert text.strip() == "t\nRotor speed\nOne\ntwo three & four\na\tb\nc\td\nif x:\n    y\nAfter the end\nand more"
-    assert "“Größe”" in extract_html(b'<meta http-equiv=x content="text/html; charset=ISO-8859-1">\x93Gr\xf6\xdfe\x94')
-    assert "Größe" in extract_html("<meta charset='latin1'>Größe".encode())  # it says so, and is not
+    assert text.text.strip() == "t\nRotor speed\nOne\ntwo three & four\na\tb\nc\td\nif x:\n    y\nAfter the end\nand more"
+    assert "“Größe”" in extract_html(b'<meta http-equiv=x content="text/html; charset=ISO-8859-1">\x93Gr\xf6\xdfe\x94').text
+    assert "Größe" in extract_html("<meta charset='latin1'>Größe".encode()).text  # it says so, and is not
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,11 @@ def test_style_breaks_pages_of_html(tmp_path: Path, page_break: str) -> None:
 
 def test_markdown_is_what_it_shows_and_its_lists_have_their_numbers() -> None:
     source = "# Rotor *speed*\n\nSee [the manual](http://x/y).\n\n* a\n* b\n\n|c|d|\n|-|-|\n|1|2|\n\n```py\nif x:\n    y\n```\n"
-    assert extract_markdown(source.encode()).strip() == "Rotor speed\nSee the manual.\na\nb\nc\td\n1\t2\nif x:\n    y"
-    assert extract_markdown(b"3. Switch off.\n4. Open.\n\n- x\n\n![valve](v.png)").strip() == "3. Switch off.\n4. Open.\nx\nvalve"
+    assert extract_markdown(source.encode()).text.strip() == "Rotor speed\nSee the manual.\na\nb\nc\td\n1\t2\nif x:\n    y"
+    assert (
+        extract_markdown(b"3. Switch off.\n4. Open.\n\n- x\n\n![valve](v.png)").text.strip()
+        == "3. Switch off.\n4. Open.\nx\nvalve"
+    )
 
 
 def test_markdown_has_breaks_of_text_and_of_html(tmp_path: Path) -> None:
@@ -294,7 +297,7 @@ def test_word_documents_of_the_strict_kind_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_html_shows_titles_formulas_drawings_descriptions_and_numbers(source: str, shown: str) -> None:
-    assert extract_html(source.encode()).strip() == shown
+    assert extract_html(source.encode()).text.strip() == shown
 
 
 @pytest.mark.parametrize(

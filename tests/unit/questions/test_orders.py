@@ -10,8 +10,8 @@ from drag_ray.types import Evidence
 WORDS = "the pump of the left wing is replaced after two hundred hours of flight by a mechanic who has been trained for it"
 
 
-def page(text: str, file: str = "a.pdf", number: int = 1) -> PageText:
-    return PageText(Evidence(file, number), text)
+def page(text: str, file: str = "a.pdf", number: int = 1, *links: str) -> PageText:
+    return PageText(Evidence(file, number), text, links=links)
 
 
 def test_kinds_take_turns_over_the_pages_and_a_page_is_asked_again_with_another_kind() -> None:
@@ -141,3 +141,55 @@ def test_many_names_that_begin_alike_are_looked_up_at_once() -> None:
     begun = process_time()
     link_pages([*pages, page("See the x7 entry", "a.md")], within_file=False)
     assert process_time() - begun < 5
+
+
+def test_a_hyperlink_leads_to_a_page_before_any_words_and_one_way() -> None:
+    pages = [
+        page("Kestrel crews polish gyrocompass housings weekly", "notes/crew.md", 1, "../manuals/fuel%20system.md#pumps"),
+        page("Nobody weighs barrels twice", "manuals/fuel system.md"),
+        page("Kestrel people sell gyrocompass badges today", "shop.md", 1, "https://fly.example/docs/manuals/limits.pdf#page=2"),
+        page("Barometer needles shake", "manuals/limits.pdf", 1, "#page=3", "limits.pdf", "limits.pdf#page=2"),
+        page("Altitude stays below seven miles", "manuals/limits.pdf", 2),
+        page("Colours fade", "manuals/limits.pdf", 3, "#page=9"),
+    ]
+    graph = link_pages(pages, within_file=False)
+    assert [(link.page, link.labels) for link in graph[pages[0].place]] == [
+        (pages[1], ("hyperlink: manuals/fuel system.md",)),
+        (pages[2], ("gyrocompass", "kestrel")),
+    ]
+    assert pages[1].place not in graph
+    assert graph[pages[2].place][0] == (pages[4], ("hyperlink: manuals/limits.pdf#page=2",))
+    assert pages[3].place not in graph
+    assert not link_pages(pages, within_file=True), "within a document hyperlinks are of its contents and notes"
+
+
+def test_links_to_nowhere_or_to_itself_and_those_of_a_menu_link_nothing() -> None:
+    addresses = (
+        "",
+        "#",
+        "a.md",
+        "./a.md",
+        "#top",
+        "gone.md",
+        "../../b.md",
+        "//[",
+        "http://[x",
+        "%ff%00",
+        "..",
+        "b.md#page=7",
+        "?q",
+    )
+    pages = [page("Winds rise", "a.md", 1, *addresses, "https://other.example/index.html"), page("Rain falls", "b.md")]
+    assert not link_pages([*pages, page("Start here", "index.html")], within_file=False)
+    menu = [page(f"Entry{number} of{number}", f"{number}.md", 1, "b.md") for number in range(11)]
+    assert not link_pages([*menu, pages[1]], within_file=False)
+    assert len(link_pages([*menu[:10], pages[1]], within_file=False)) == 10
+
+
+def test_a_walk_does_not_go_on_by_a_hyperlink_that_its_first_page_has_too() -> None:
+    def plan(*links: str) -> list[list[str]]:
+        pages = [page("Winds rise", "a", 1, "b", *links), page("Rain falls", "b", 1, "c"), page("Snow lies", "c")]
+        return [[one.place.file for one in order.pages] for order in plan_orders(pages, ("path",), 0)]
+
+    assert plan() == [["a", "b", "c"]]
+    assert plan("c") == []

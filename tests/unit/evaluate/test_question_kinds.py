@@ -1,0 +1,95 @@
+"""Kinds of written questions: one that misleads a ranker is left out, and none is left out by chance."""
+
+import json
+from pathlib import Path
+
+import pytest
+from factories import build_page
+from small_index import finish_index
+
+from drag_ray.cli.file_commands import run_file_command
+from drag_ray.errors import DataError
+from drag_ray.evaluate.question_kinds import compare_kinds, format_worth
+from drag_ray.search.searcher import Searcher
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
+from drag_ray.types import Evidence, Question
+
+NUM_WRITTEN, NUM_ASKED = 160, 40
+
+
+def ask(number: int, page: int, category: str = "", split: str = "") -> Question:
+    """A question about a document, of whose two pages the second says how it is solved."""
+    return Question(f"{category}{number}", f"what of t{number}", (Evidence(f"{number}.md", page),), ("x",), category, split=split)
+
+
+def write(page_of_procedures: int) -> list[Question]:
+    kinds = ["fact", "procedure", "procedure", "procedure"] * (NUM_WRITTEN // 4)
+    return [ask(n, page_of_procedures if kind == "procedure" else 2, f"written_{kind}") for n, kind in enumerate(kinds)]
+
+
+ASKED = [ask(number, 2, split="train") for number in range(NUM_WRITTEN, NUM_WRITTEN + NUM_ASKED)]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    texts = ("t{0} t{0} t{0} list of menus", "solved by turning a knob after t{0} was seen by somebody")
+    pages = [
+        build_page(file=f"{number}.md", page_number=place, text=text.format(number))
+        for number in range(NUM_WRITTEN + NUM_ASKED)
+        for place, text in enumerate(texts, start=1)
+    ]
+    finish_index(folder, pages, ASKED)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def searcher(run_dir: Path) -> Searcher:
+    return Searcher(run_dir / "index" / "search_index")
+
+
+def test_a_kind_that_misleads_is_left_out(searcher: Searcher) -> None:
+    worth = compare_kinds(write(1), ASKED, searcher)
+    assert (worth.num_asked, worth.num_learned) == (NUM_ASKED, NUM_WRITTEN // 4)
+    found = {kind.kind: kind for kind in worth.kinds}
+    assert found["procedure"].is_worse
+    assert not found["fact"].is_worse
+    assert found["procedure"].interval[0] > 0.3
+    assert found["procedure"].mrr == 1 > worth.mrr
+    assert format_worth(worth).splitlines()[-1] == """Better without procedure: --questions.kinds '["fact"]'"""
+
+
+def test_no_kind_is_left_out_where_all_teach_the_same(searcher: Searcher) -> None:
+    worth = compare_kinds(write(2), ASKED, searcher)
+    assert [(kind.gain, kind.p_value, kind.is_worse) for kind in worth.kinds] == [(0, 1, False)] * 2
+    assert format_worth(worth).endswith("No kind is surely better left out: keep the mix.")
+
+
+def test_one_kind_or_too_few_questions_are_said(searcher: Searcher) -> None:
+    with pytest.raises(DataError, match="of 1 kinds over documents that no real question is about"):
+        compare_kinds(write(2)[:1], ASKED, searcher)
+    with pytest.raises(DataError, match="teach nothing"):
+        compare_kinds(write(2)[:8], ASKED, searcher)
+
+
+def test_the_command_asks_real_questions_of_other_documents(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = [*write(1), ask(NUM_WRITTEN, 2, "written_user")]  # of a document that a real question is about
+    rows = [
+        {
+            **{"id": one.id, "question": one.question, "answer": "x", "category": one.category},
+            "evidence": [{"file": one.evidence[0].file, "page_number": one.evidence[0].page_number}],
+        }
+        for one in written
+    ]
+    with StageFolder(run_dir / "questions", Identity("questions", {}, {})) as folder:
+        artifacts.write_jsonl(folder.path / "questions.jsonl", rows)
+        folder.finish({})
+    run_file_command("kinds", [str(run_dir)])
+    told = capsys.readouterr().out
+    assert told.startswith("40 real questions; `features` learn from 40 written ones, 5 draws of a mix\n")
+    assert "user" not in told
+    (run_dir / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
+    with pytest.raises(DataError, match="3 real questions with evidence, 30 are needed"):
+        run_file_command("kinds", [str(run_dir), "--real", str(run_dir / "few.jsonl")])
