@@ -5,11 +5,12 @@ python benchmarks/bench_rl.py --out FOLDER --set medquad=benchmarks/effect/rl/me
 python benchmarks/bench_rl.py --table FOLDER [--result rl]
 
 The first command trains once, in FOLDER/SET/NAME-SEED, and asks the test questions, which are of other documents: `rl` is the
-stage of that name, `recipe` the rounds of a configuration's curriculum (an adapter each), `grpo` one round of reinforcement
-learning from recorded rollouts, `base` trains nothing. It writes FOLDER/SET-NAME-SEED.json with the rank of the best evidence
-page of each test question in the first search, the seconds of each stage and, of `rl`, its curve. What is there is not made
-again. The second command writes `results/rl.json`, or another: means over seeds, with differences to the untrained model and to
-the question over documents. `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
+stage of that name, `async_grpo` that stage with TRL's trainer in it (`async_grpo.py`), `recipe` the rounds of a configuration's
+curriculum (an adapter each), `grpo` one round of reinforcement learning from recorded rollouts, `base` trains nothing. It writes
+FOLDER/SET-NAME-SEED.json with the rank of the best evidence page of each test question in the first search, the seconds of each
+stage and, of `rl` and `async_grpo`, the curve. What is there is not made again. The second command writes `results/rl.json`, or
+another: means over seeds, with differences to the untrained model and to the question over documents. `--set NAME=FILE` names a
+configuration of benchmarks/effect. One process takes one GPU or more: see
 CUDA_VISIBLE_DEVICES.
 """
 
@@ -33,10 +34,13 @@ from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 
 QUESTION, BASE = "question", "base"
-METHODS = ("rl", "recipe", "grpo", BASE)
+METHODS = ("rl", "async_grpo", "recipe", "grpo", BASE)
 KEPT = ("hit3", "mrr")
 """Measures that differences are kept of, which Holm's correction is over."""
-CURVE = ("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward", "rollout_seconds", "train_seconds")
+CURVE = (
+    *("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward", "rollout_seconds", "train_seconds"),
+    *("ratio", "seconds"),  # of TRL's trainer
+)
 
 
 def train(run: Run, method: str) -> dict[str, Path]:
@@ -46,6 +50,10 @@ def train(run: Run, method: str) -> dict[str, Path]:
     if method == "rl":
         run.rl()
         return {"rl": run.locate("rl") / "adapter"}
+    if method == "async_grpo":
+        import async_grpo  # and with it PyTorch and TRL
+
+        return {"async_grpo": async_grpo.train(run)}
     if method == "grpo":
         for stage in ("collect", "process", "format", "finetune"):
             run.run_stage(stage)
@@ -96,7 +104,7 @@ def run_once(options: argparse.Namespace) -> None:
         asked = {"adapters": named, "baselines": [QUESTION], "limit": options.limit, "question_weights": []}
         run.evaluate(evaluate=asked, engine={"adapter": ""})
     questions, files, ranks = read_ranks(run)
-    curve = read_curve(run.locate("rl")) if options.method == "rl" else []
+    curve = read_curve(run.locate("rl")) if options.method in ("rl", "async_grpo") else []
     record = {
         **{"set": of, "method": name, "seed": options.seed, "model": run.config.engine.model.rpartition("/")[2]},
         **{"machine": provenance.read_machine(), "commit": provenance.read_commit()},
