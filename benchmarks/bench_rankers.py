@@ -784,7 +784,8 @@ def summarise_trainings(trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def compare(ranks: Sequence[Mapping[str, Sequence[int]]], files: Sequence[str]) -> dict[str, Any]:
     """Each ranking's [mean, least, highest] over trainings, and how far it is above the question, the best untrained one, and
     `features` where that was asked."""
-    values = {name: np.stack([measure(one[name]) for one in ranks]) for name in ranks[0]}
+    names = dict.fromkeys(name for one in ranks for name in one)
+    values = {name: np.stack([measure(one[name]) for one in ranks if name in one]) for name in names}
     best = find_best_untrained(values)
     references = dict.fromkeys(("question", best, *({"features"} & values.keys())))
     rows = compare_values(values, files, tuple(references))

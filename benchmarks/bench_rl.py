@@ -9,14 +9,15 @@ stage of that name, `async_grpo` that stage with TRL's trainer in it (`async_grp
 curriculum (an adapter each), `grpo` one round of reinforcement learning from recorded rollouts, `base` trains nothing. It writes
 FOLDER/SET-NAME-SEED.json with the rank of the best evidence page of each test question in the first search, the seconds of each
 stage and, of `rl` and `async_grpo`, the curve; and what each policy finds, as `bench_rankers.py --additions` reads it, in
-FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. With `--limit -1` it writes FOLDER/speed/SET-NAME-SEED.json
-alone: samples a second and how busy the GPUs were in steps of `rl`. The second command writes `results/rl.json`, or another: means
-over seeds, with differences to the untrained model and to the question over documents. `--set NAME=FILE` names a configuration of
-benchmarks/effect. One process takes one GPU or more: see
+FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. With `--limit -1` it writes
+FOLDER/speed/SET-NAME-SEED.json alone: samples a second and how busy the GPUs were in steps of `rl`. The second command writes
+`results/rl.json`, or another: means over seeds, with differences to the untrained model and to the question over documents.
+`--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
 CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
+import os
 import shutil
 import time
 from pathlib import Path
@@ -83,6 +84,15 @@ def read_ranks(run: Run) -> tuple[list[str], list[str], dict[str, list[int]]]:
     return first["question_id"].to_list(), first["file"].to_list(), ranks
 
 
+def share(made: Path, index: Path) -> None:
+    """Copy an index for other trainings, of which some may be doing so now: whole or not at all, and the first one's."""
+    scratch = Path(shutil.copytree(made, index.with_name(f".index-{os.getpid()}")))
+    try:
+        scratch.rename(index)
+    except OSError:  # another was first
+        shutil.rmtree(scratch)
+
+
 def run_once(options: argparse.Namespace) -> None:
     """Train once and write what came of it."""
     of, config = options.set
@@ -103,7 +113,7 @@ def run_once(options: argparse.Namespace) -> None:
     with run:
         run.index()
         if not index.exists():
-            shutil.copytree(folder / "index", index)
+            share(folder / "index", index)
         indexed = time.perf_counter()
         with GpuWatch() as gpus:
             adapters = train(run, options.method)
@@ -179,7 +189,7 @@ def write_table(folder: Path, result: str) -> None:
     """Write what is there as a result."""
     found = [parse_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     sets = {of: summarise(of, [one for one in found if one["set"] == of]) for of in sorted({one["set"] for one in found})}
-    rows = [row for table in sets.values() for row in table["rows"].values()]
+    rows = [row for table in sets.values() for name, row in table["rows"].items() if name not in (QUESTION, BASE)]
     differences = [of for row in rows for key in row if key.startswith("above_") for name, of in row[key].items() if name in KEPT]
     for difference, adjusted in zip(differences, holm([one[3] for one in differences]), strict=True):
         difference.append(adjusted)

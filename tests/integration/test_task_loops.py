@@ -72,14 +72,15 @@ def answer(body: dict[str, Any], number: int) -> Answer:
     return Answer(f"<search>{part}")
 
 
-def run_loop(folder: Path, teacher: Callable[[dict[str, Any], int], Answer], *options: str) -> Path:
-    """The folder of a run through all stages."""
+def run_loop(folder: Path, teacher: Callable[[dict[str, Any], int], Answer], *options: str, in_curriculum: bool = False) -> Path:
+    """The folder of a run through all stages; the teacher collects, in the first of its rounds where it has a curriculum."""
     write_documents(folder / "documents")
     given = ("--corpus.documents", str(folder / "documents"), "--corpus.questions", str(folder / "questions.jsonl"))
     with serve_chat(teacher) as served:
         engine = {"backend": "openai", "model": "teacher", "endpoint": {"address": served.address}}
         command = [sys.executable, "jobs/pipeline.py", "--run-dir", str(folder / "run"), *given, *OPTIONS, *options]
-        command += ["--collect.teacher", json.dumps(engine)]
+        first = json.dumps([{"collect": {"teacher": engine}}, {}])
+        command += ["--curriculum", first] if in_curriculum else ["--collect.teacher", json.dumps(engine)]
         finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
     return folder / "run"
@@ -115,6 +116,25 @@ def test_a_model_learns_to_put_candidates_in_order(tmp_path: Path) -> None:
     check_report(run_dir, "first hit")
     assert read_actions(run_dir, "base") == {"invalid"}
     assert read_actions(run_dir, "tuned") == {"search"}  # an order each
+
+
+@pytest.mark.slow
+def test_a_curriculum_goes_from_a_teachers_orders_by_its_own_best_ones_to_reinforcement_learning(tmp_path: Path) -> None:
+    windows = json.dumps({"candidates": 4, "window": 3, "step": 1})
+    agent = ("--agent.task", "rerank", "--agent.depth", "4", "--agent.top-k", "1", "--agent.rerank", windows)
+    learning = ("--rl.steps", "2", "--rl.questions-per-step", "2", "--rl.samples-per-question", "4", "--rl.validation-steps", "2")
+    limits = ("--rl.max-without-search", "1", "--finetune.learning-rate", "2e-4")
+    stages = ("--rounds", "2", "--reinforce", "--process.reward", "v_retrver", *learning, *limits)
+    run_dir = run_loop(tmp_path, order, *agent, *stages, in_curriculum=True)
+    history = json.loads((run_dir / "rounds" / "history.json").read_text())
+    best = max(history, key=lambda result: (result["tuned"]["mrr"], -result["number"]))["number"]
+    identity = json.loads((run_dir / "rl" / "identity.json").read_text())
+    assert identity["config"]["engine"]["adapter"] == str(run_dir / "rounds" / str(best) / "finetune" / "adapter")
+    curve = pl.read_ndjson(run_dir / "rl" / "curve.jsonl").filter(pl.col("reward").is_not_null())
+    assert curve["step"].to_list() == [1, 2]
+    results = pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")
+    assert set(results["policy"]) == {"question", "base", "tuned", "rl"}
+    assert read_actions(run_dir, "rl") == {"search"}
 
 
 @pytest.mark.slow

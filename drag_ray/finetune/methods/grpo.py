@@ -169,5 +169,5 @@ class StepCollator:
         for place, row in enumerate(rows):
             if row["engine_log_probabilities"]:
                 found[place, batch["labels"][place] != IGNORED_LABEL] = torch.tensor(row["engine_log_probabilities"])
-        numbers = torch.arange(len(rows)).unsqueeze(1).expand_as(batch["labels"])
+        numbers = torch.arange(len(rows)).unsqueeze(1).repeat(1, batch["labels"].shape[1])  # whole, as pinned memory has to be
         return batch | {"rows": numbers, "engine_log_probabilities": found}
