@@ -11,22 +11,26 @@ FOLDER/SET-NAME-SEED.json with the rank of the best evidence page of each test q
 stage and, of `rl` and `async_grpo`, the curve; and what each policy finds, as `bench_rankers.py --additions` reads it, in
 FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. With `--limit -1` it writes
 FOLDER/speed/SET-NAME-SEED.json alone: samples a second and how busy the GPUs were in steps of `rl`. The second command writes
-`results/rl.json`, or another: means over seeds, with differences to the untrained model and to the question over documents.
+`results/rl.json`, or another: means over seeds, with differences to the untrained model and to the question over documents, and
+the recall of the pages that a reader would be given.
 `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
 CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
+import math
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from ask_writer import write_pages
-from bench_rankers import MEASURES, compare_values, measure
+from bench_rankers import MEASURES, UNION, compare_values, measure, open_collection, search_words
+from public_sets import DATA_DIR
 from record import make_folder, write_result
 from run_effect import GpuWatch
 
@@ -37,6 +41,7 @@ from drag_ray.finetune.outcome import read_curve
 from drag_ray.stage_runs import provenance
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
+from drag_ray.types import Evidence, Question
 
 QUESTION, BASE = "question", "base"
 METHODS = ("rl", "async_grpo", "recipe", "grpo", BASE)
@@ -185,7 +190,39 @@ def keep_asked(one: dict[str, Any], asked: set[str]) -> dict[str, Any]:
     return one | {"files": [one["files"][place] for _, place in places], "ranks": ranks}
 
 
-def write_table(folder: Path, result: str) -> None:
+def count_candidates(folder: Path, data_dir: Path) -> dict[str, Any]:
+    """The share of questions with evidence among the 20 best of words and what a policy finds, how many pages these are, and the
+    share among as many of words alone."""
+    table: dict[str, Any] = {}
+    adding = {path: path.parent for path in sorted((folder / "additions").glob("*/*/*.json"))}
+    for of in sorted({path.stem for path in adding}):
+        pages = {own.parent.name + " " + own.name: read_pages(path) for path, own in adding.items() if path.stem == of}
+        collection = open_collection(argparse.Namespace(data_dir=data_dir), of, folder / "candidates")
+        asked = set[str].intersection(*map(set, pages.values()))
+        questions = [question for question in collection.questions if question.id in asked]
+        first = [[hit.page for hit in hits] for hits in search_words(questions, collection.searcher)]
+        rows = {"words": (shared := [own[:UNION] for own in first])}
+        for name, own in pages.items():
+            both = [list(dict.fromkeys(best + own[q.id])) for best, q in zip(shared, questions, strict=True)]
+            number = sum(map(len, both)) / len(both)
+            rows |= {name: both, f"{name}, as many of words": [best[: math.ceil(number)] for best in first]}
+        table[of] = {name: describe_candidates(questions, found) for name, found in rows.items()}
+    return table
+
+
+def read_pages(path: Path) -> dict[str, list[Evidence]]:
+    """What a policy finds for each question, as `ask_writer.write_pages` leaves it."""
+    pages = parse_json(path.read_text(encoding="utf-8"))["pages"]
+    return {question: [Evidence(*page) for page in own] for question, own in pages.items()}
+
+
+def describe_candidates(questions: Sequence[Question], found: Sequence[Sequence[Evidence]]) -> dict[str, float]:
+    """The share of questions with evidence among some pages, and the mean number of pages."""
+    held = [bool(set(question.evidence) & set(own)) for question, own in zip(questions, found, strict=True)]
+    return {"recall": round(float(np.mean(held)), 4), "pages": round(float(np.mean([len(own) for own in found])), 1)}
+
+
+def write_table(folder: Path, result: str, data_dir: Path) -> None:
     """Write what is there as a result."""
     found = [parse_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     sets = {of: summarise(of, [one for one in found if one["set"] == of]) for of in sorted({one["set"] for one in found})}
@@ -197,7 +234,11 @@ def write_table(folder: Path, result: str) -> None:
         for name, row in table["rows"].items():
             print(of, name, *(f"{key} {row[key]}" for key in MEASURES), row.get("above_base", {}).get("mrr"))
     speed = {path.stem: parse_json(path.read_text(encoding="utf-8")) for path in sorted((folder / "speed").glob("*.json"))}
-    write_result(result, {"machine": found[0]["machine"], "sets": sets, "speed": speed}, measured_here=False)
+    candidates = count_candidates(folder, data_dir)
+    for of, ones in candidates.items():
+        print(of, *(f"\n  {name}: {one}" for name, one in ones.items()))
+    summary = {"machine": found[0]["machine"], "sets": sets, "speed": speed, "candidates": candidates}
+    write_result(result, summary, measured_here=False)
 
 
 def read_set(text: str) -> tuple[str, Path]:
@@ -214,6 +255,7 @@ def main() -> None:
     command.add_argument("--out", type=make_folder, help="folder to train in; what is there is not made again")
     command.add_argument("--table", type=Path, metavar="OUT", help="write what is there as a result")
     parser.add_argument("--result", default="rl", help="name of that result")
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets, for the table")
     parser.add_argument("--set", type=read_set, metavar="NAME=FILE")
     parser.add_argument("--method", choices=METHODS, default="rl")
     parser.add_argument("--name", default="", help="what the training is called; the method by default")
@@ -223,7 +265,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=0, help="test questions, drawn; 0 takes all, -1 only looks at speed")
     options = parser.parse_args()
     if options.table:
-        write_table(options.table, options.result)
+        write_table(options.table, options.result, options.data_dir)
     elif options.set:
         drag_ray.show_messages()
         run_once(options)

@@ -43,6 +43,13 @@ _READ_PAIRS = {
     "with `features`": "ce_distilled_stacked@20",
     "embedder": "tuned_dense_distilled",
 }
+_READERS = {
+    "`features`": "features",
+    "cross-encoder and `features`": "ce_stacked@20",
+    "reader": "reader@20",
+    "reader and `features`, each half": "reader_features@20",
+    "the same, factors learned": "reader_stacked@20",
+}
 _CURVE = {
     "question by words": "question",
     "`dense`": "dense",
@@ -126,6 +133,29 @@ def write_reader() -> str:
     rows.append(["validation questions whose evidence the reader scores best", *(percent(median(of)) for of in agreement)])
     rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
     return to_table(["Hit@1 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+
+
+def write_curve() -> str:
+    """The MRR of readers by the number of questions, alone and with features, and with the pages that a query writer adds."""
+    sets = [*read_results("rankers_curve")["sets"], *read_results("rankers_reader")["sets"]]
+    found = sorted(sets, key=lambda one: (one["set"], one["train_questions"]))
+    rows = [
+        [
+            one["set"],
+            f"{one['train_questions']:,}",
+            *(spread(one["rankings"][name]["mrr"]) for name in (one["best_untrained"], *_READERS.values())),
+            tested_difference(one["rankings"]["reader_features@20"]["above_features"]["mrr"]),
+            _write_added(one["rankings"]),
+            str(len(one["seeds"])),
+        ]
+        for one in found
+    ]
+    header = ["set", "questions", "best untrained", *_READERS, "each half above `features`", "reader with what a writer adds"]
+    return to_table([*header, "trainings"], rows)
+
+
+def _write_added(rankings: Any) -> str:
+    return spread(rankings["reader_added"]["mrr"]) if "reader_added" in rankings else ""
 
 
 def write_transfer() -> str:

@@ -77,6 +77,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "rankers-features": figure_rankers.write_features,
     "rankers-few": figure_rankers.write_few,
     "rankers-reader": figure_rankers.write_reader,
+    "rankers-curve": figure_rankers.write_curve,
     "rankers-transfer": figure_rankers.write_transfer,
     "written-effect": figure_written.write_effect,
     "written-reader": figure_written.write_read,

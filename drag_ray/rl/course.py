@@ -92,7 +92,7 @@ class Course:
         trained = self._ledger.read_figures("trained")
         num_settled = len(trained)
         if num_settled:
-            self._check_limits(num_settled, trained[num_settled])
+            self._check_limits(num_settled)
         is_sampled = (locate_step(self._stage_dir, num_settled + 1) / ROWS_NAME).exists()
         self._wait_for(num_settled + is_sampled)  # a trainer that is at it has the GPU
         self._validate(num_settled)
@@ -161,13 +161,13 @@ class Course:
         said = ", ".join(f"{name} {figures[name]:.3g}" for name in ("reward", "kl", "entropy", "loss") if name in figures)
         groups = f"{figures['learned']} of {figures['questions']} questions differ"
         _logger.info(f"rl step {step}/{self._settings.steps}: {said}, {groups}")
-        self._check_limits(step, figures)
+        self._check_limits(step)
         self._validate(step)
         needed = {self._choose_best(), *range(max(0, step - self._settings.max_lag), self._settings.steps + 1)}
         drop_policies(self._stage_dir, needed)
 
-    def _check_limits(self, step: int, figures: dict[str, Any]) -> None:
-        if breach := find_breach(step, figures, self._settings):
+    def _check_limits(self, step: int) -> None:
+        if breach := find_breach(step, self._ledger.read_figures("trained"), self._settings):
             raise TrainError(breach)
 
     def _validate(self, step: int) -> None:

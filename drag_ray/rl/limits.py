@@ -1,24 +1,34 @@
 """The limits of a run of reinforcement learning: signs that a policy collapses, at which it stops rather than go on."""
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from drag_ray.rl.config import RlConfig
 
 
-def find_breach(step: int, figures: Mapping[str, Any], config: RlConfig) -> str:
+_NUM_STEPS = 3
+
+
+def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlConfig) -> str:
     """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without.
 
     Args:
         step: 1-based.
-        figures: of its rollouts and of its training; what was not computed breaks no limit.
+        trained: figures of the rollouts and the training of this step and of those before it; what was not computed breaks no
+            limit.
         config: has the limits.
     """
-    kl, entropy, without = (figures.get(name) for name in ("kl", "entropy", "without_search"))
+    figures = trained[step]
+    entropy, without = figures.get("entropy"), figures.get("without_search")
+    # A few rare tokens make a single step's estimate several times too high.
+    recent = [of["kl"] for number, of in trained.items() if step - _NUM_STEPS < number <= step and "kl" in of]
+    kl = median(recent) if recent else None
     if kl is not None and kl > config.max_kl:
         return _say(
             step,
-            f"the policy is {kl:.3g} nats a token away from its start, beyond rl.max_kl {config.max_kl:g}",
+            f"the policy is {kl:.3g} nats a token away from its start (the median of {len(recent)} steps), beyond rl.max_kl "
+            f"{config.max_kl:g}",
             figures.get("furthest"),
             "finetune.learning_rate is too high, or finetune.grpo.kl_weight too low",
         )

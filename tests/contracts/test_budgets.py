@@ -29,7 +29,7 @@ LINES = {
     "process": 2_670,
     "questions": 1_540,
     "recipes": 1_320,
-    "rl": 1_040,
+    "rl": 1_050,
     "rollout": 3_320,
     "search": 2_690,
     "serve": 4_570,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 433
 OPTIONS = 370
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_960
+TEST_LINES = 48_981
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -97,6 +97,7 @@ def test_what_the_engine_recorded_stands_beside_the_tokens_that_it_drew(tokenize
     assert batch["engine_log_probabilities"][0][is_drawn[0]].tolist() == recorded
     assert batch["engine_log_probabilities"][~is_drawn].isnan().all()
     assert batch["engine_log_probabilities"][1].isnan().all()
+    assert all(values.is_contiguous() for values in batch.values())  # a loader for a GPU pins them
 
 
 @pytest.mark.parametrize(("drawn_at", "compared_at"), [([0.7, 0.7], 0.7), ([0.7, 1.0], 1.0), ([0.3, 0.7], 1.0)])

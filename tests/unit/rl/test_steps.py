@@ -89,8 +89,13 @@ def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) ->
     ],
 )
 def test_a_limit_names_step_rollout_and_likely_cause(figures: dict[str, Any], said: str) -> None:
-    breach = find_breach(4, figures, RlConfig())
+    breach = find_breach(4, {4: figures}, RlConfig())
     assert re.search(said, breach) if said else not breach
+
+
+def test_a_single_step_that_seems_far_from_the_start_stops_nothing() -> None:
+    trained = {step: {"kl": kl} for step, kl in enumerate([2.0, 0.3, 0.4, 1.5, 1.6], start=1)}
+    assert [bool(find_breach(step, trained, RlConfig())) for step in trained] == [True, True, False, False, True]
 
 
 def test_an_engine_with_an_old_adapter_is_found_by_the_replies_that_it_drew(tmp_path: Path) -> None:
