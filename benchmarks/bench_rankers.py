@@ -615,7 +615,7 @@ class SetBench:
                 for question, top, own in zip(questions, tops, scores, strict=True)
                 if features and top
             ]
-            return feature_training.fit_factors(judged)
+            return feature_training.fit_factors(judged) or feature_training.FEATURES_ALONE
 
         return {depth: max(WEIGHTS, key=partial(compute_mrr, depth=depth)) for depth in depths}, {d: learn(d) for d in depths}
 

@@ -38,7 +38,7 @@ class FeatureModel:
         retrieval: the search that found those pages.
         index_fingerprint: of the index that has them.
         with_model: what its scores count, and those of the reranker's model that was evaluated beside it, learned on questions of
-            which the model has not learned; None where there was no such model, or no such question.
+            which the model has not learned, or that model's share; None where there was no such model, or no such question.
     """
 
     words: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class FeatureModel:
     num_questions: int = 0
     retrieval: RetrievalName = "bm25"
     index_fingerprint: str = ""
-    with_model: Factors | None = None
+    with_model: Factors | float | None = None
 
 
 def write_features(folder: Path, model: FeatureModel) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+FEATURES_ALONE = Factors(1.0, 0.0)
 _LEAST_QUESTIONS = 20
 """Fewer that find their evidence teach nothing that holds for others."""
 _LEAST_OF_KIND = 10
@@ -89,9 +90,9 @@ def fit(questions: Sequence[Question], index: "PageSearcher", depth: int, search
     return replace(model, weights=tuple(weights.tolist()))
 
 
-def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence[float]]]) -> Factors:
+def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence[float]]]) -> Factors | None:
     """The factors of the scores of features and of a model with which the evidence is likeliest (Wolpert, Stacked
-    generalization, 1992). A model that misleads, or that too few questions tell something of, counts nothing.
+    generalization, 1992). A model that misleads counts nothing; None where too few questions tell something of it.
 
     Args:
         judged: questions of which the model has not learned, with pages that are found for each, their scores by features and
@@ -103,11 +104,10 @@ def fit_factors(judged: Sequence[tuple[Question, Hits, Sequence[float], Sequence
         if is_evidence.any() and not is_evidence.all():
             values.append(np.array([of_features, of_model], np.float64).T)
             evidence.append(is_evidence)
-    alone = Factors(1.0, 0.0)
     if len(values) < _LEAST_QUESTIONS:
-        return alone
+        return None
     features, model = fit_weights(values, evidence).tolist()
-    return Factors(features, model) if model > 0 else alone  # below 0 its order would count as what it is not
+    return Factors(features, model) if model > 0 else FEATURES_ALONE  # below 0 its order would count as what it is not
 
 
 def draw_folds(questions: Sequence[Question], seed: int) -> NDArray[np.int_]:

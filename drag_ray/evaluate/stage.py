@@ -53,6 +53,9 @@ MANY_EXPOSURES = 3
 """After so many evaluations of the same questions choices are likely to have been made by them."""
 _NUM_LEARNED_BY = 500
 """validation questions that are enough for two factors; a model reads the pages of each"""
+_UNJUDGED_SHARE = 0.5
+"""of a language model that was trained to read, where nothing says what it counts: after 90 questions it gained so; a small
+encoder, which has learned nothing by then, would mislead (docs/methods/encoders.md)"""
 _EVALUATION_DEPTH = 5
 """Folders between a run and the manifest of an evaluation that was set aside: rounds/2/evaluate/_previous/NAME."""
 
@@ -129,10 +132,12 @@ def share_features(
 
 def _learn_factors(
     reranker: Rerank, model: FeatureModel, sections: EvaluateSections, inputs: Inputs, stage_dir: Path
-) -> Factors | None:
-    """The factors of a reranker's model and of features, by validation questions; None where these are not known, or asked."""
-    from drag_ray.baselines.feature_training import fit_factors
+) -> Factors | float | None:
+    """The factors of a reranker's model and of features, by validation questions, or the model's share where these are too few;
+    None where they are not known, or asked."""
+    from drag_ray.baselines.feature_training import FEATURES_ALONE, fit_factors
     from drag_ray.baselines.page_features import FeatureScorer
+    from drag_ray.engine.encoders.reranker_files import find_files
 
     if sections.evaluate.split != TEST:
         return None
@@ -153,9 +158,16 @@ def _learn_factors(
         for hits in read.hits
         if hits
     ]
-    factors = fit_factors(judged)
-    _logger.info(f"rerank: by {len(judged):,} validation questions {factors}")
-    return factors
+    if factors := fit_factors(judged):
+        _logger.info(f"rerank: by {len(judged):,} validation questions {factors}")
+        return factors
+    files = find_files(reranker.options)
+    is_reader = bool(files.is_causal and files.index_fingerprint)
+    _logger.warning(
+        f"rerank: {len(judged):,} validation questions are too few to learn what it counts beside `features`: it counts "
+        f"{'half' if is_reader else 'nothing'}. Keep more of them (format.validation_fraction), or set evaluate.rerank.weight."
+    )
+    return _UNJUDGED_SHARE if is_reader else FEATURES_ALONE
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:

@@ -48,7 +48,7 @@ class RlConfig(BaseConfig):
     validation_limit: int = Field(default=100, ge=1)
     """questions of a validation, drawn at random"""
     max_kl: float = Field(default=1.0, gt=0)
-    """the stage stops when the policy has come further than this from where it started, in nats a token (median of three steps)"""
+    """the stage stops when the policy is further than this from its start, in nats a token, in the median of three steps"""
     min_entropy: float = Field(default=0.01, ge=0)
     """the stage stops when replies surprise the policy less than this, in nats a token: it has stopped trying"""
     max_engine_kl: float = Field(default=0.1, gt=0)

@@ -6,7 +6,6 @@ from typing import Any
 
 from drag_ray.rl.config import RlConfig
 
-
 _NUM_STEPS = 3
 
 

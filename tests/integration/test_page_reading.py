@@ -1,5 +1,6 @@
 """Pages read with their questions by a model in Ray's actors."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from small_index import write_index
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.feature_model import FeatureModel, read_features
+from drag_ray.baselines.feature_training import FEATURES_ALONE
 from drag_ray.baselines.features import Features
 from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.cluster import tasks
 from drag_ray.config import build
+from drag_ray.engine.encoders import reranker_files
 from drag_ray.engine.encoders.reranker import load_reranker
+from drag_ray.engine.encoders.reranker_files import find_files
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, list_pages, read_pages
@@ -67,7 +71,7 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
 
 
 def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     diseases = [f"{first}{last}itis" for first in ("gastr", "nephr", "arthr", "derm", "bronch") for last in ("o", "a", "e", "u")]
     texts = ("therapy drugs surgery", "fever pain rash")
@@ -100,6 +104,14 @@ def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
         assert isinstance(reranker.weight, Factors) == (model.with_model is not None) == is_learned
         assert ("counts alone" in caplog.text) != is_learned
     assert "by 20 validation questions" in caplog.text
+    pl.DataFrame(sides[:8]).write_parquet(tmp_path / "format" / SIDES_NAME)
+    files = find_files(baselines["rerank"].options)
+    for trained_for, share in (("", FEATURES_ALONE), ("an index", 0.5)):  # a language model that has learned to read, or has not
+        monkeypatch.setattr(reranker_files, "find_files", lambda config, own=trained_for: replace(files, index_fingerprint=own))
+        reranker = share_features(baselines, sections, Inputs(known), tmp_path / "evaluate_True")["rerank"]
+        assert isinstance(reranker, Rerank)
+        assert reranker.weight == share == read_features(tmp_path / "evaluate_True", "serve.rerank.features").with_model
+    assert "4 validation questions are too few" in caplog.text
 
 
 def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:

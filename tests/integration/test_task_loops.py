@@ -81,7 +81,7 @@ def run_loop(folder: Path, teacher: Callable[[dict[str, Any], int], Answer], *op
         command = [sys.executable, "jobs/pipeline.py", "--run-dir", str(folder / "run"), *given, *OPTIONS, *options]
         first = json.dumps([{"collect": {"teacher": engine}}, {}])
         command += ["--curriculum", first] if in_curriculum else ["--collect.teacher", json.dumps(engine)]
-        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
+        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
     return folder / "run"
 
@@ -119,6 +119,7 @@ def test_a_model_learns_to_put_candidates_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_curriculum_goes_from_a_teachers_orders_by_its_own_best_ones_to_reinforcement_learning(tmp_path: Path) -> None:
     windows = json.dumps({"candidates": 4, "window": 3, "step": 1})
     agent = ("--agent.task", "rerank", "--agent.depth", "4", "--agent.top-k", "1", "--agent.rerank", windows)

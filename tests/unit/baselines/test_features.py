@@ -125,7 +125,7 @@ def test_a_model_counts_beside_features_as_much_as_it_tells_and_never_against_it
     assert telling.model > telling.features > 1  # noise of deviation 1: the likeliest factor is the signal itself
     assert abs(silent.model) < 0.25
     assert misleading == Factors(1.0, 0.0)
-    assert fit_factors(judge(3.0)[:19]) == Factors(1.0, 0.0), "a model that was trained on so few is likelier to mislead"
+    assert fit_factors(judge(3.0)[:19]) is None
 
 
 def test_features_are_those_that_are_named(tmp_path: Path) -> None:
