@@ -1,9 +1,11 @@
 """Trainings of a model of two layers with random weights, of which one can be seen to have learned."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from embedded_tokenizer import write_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -62,3 +64,17 @@ def make_config(run_dir: Path, model: Path, **options: Any) -> RunConfig:
     }
     settings = FinetuneConfig.model_validate(defaults | options)
     return RunConfig(run_dir=run_dir, finetune=settings, engine=EngineConfig(model=str(model)))
+
+
+def kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[dict[str, str]]) -> None:
+    """`killed`: takes its environment."""
+    deadline = time.monotonic() + 200
+    snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
+    while time.monotonic() < deadline:
+        if snapshot.exists() and "checkpoint_2" in snapshot.read_text():  # Ray has noted it, so it can be gone on from
+            for process in psutil.Process().children(recursive=True):
+                if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayTrainWorker"):
+                    killed.append(process.environ())
+                    process.kill()
+                    return
+        time.sleep(0.05)

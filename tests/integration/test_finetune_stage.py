@@ -5,15 +5,21 @@ import json
 import math
 import shutil
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
+from nano_training import (
+    CHECKPOINT_STEPS,
+    kill_a_worker_after_the_first_checkpoint,
+    make_config,
+    make_nano_model,
+    say,
+    write_rows,
+    write_split,
+)
 from peft import PeftModel
 from process_environments import REPORTS_OFF
 from training_cases import describe_job
@@ -88,27 +94,13 @@ def publish(run_dir: Path, model: Path, counts: dict[str, int], options: dict[st
     return run_dir / "finetune" / "adapter"
 
 
-def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[dict[str, str]]) -> None:
-    """`killed`: takes its environment."""
-    deadline = time.monotonic() + 200
-    snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
-    while time.monotonic() < deadline:
-        if snapshot.exists() and "checkpoint_2" in snapshot.read_text():  # Ray has noted it, so it can be gone on from
-            for process in psutil.Process().children(recursive=True):
-                if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayTrainWorker"):
-                    killed.append(process.environ())
-                    process.kill()
-                    return
-        time.sleep(0.05)
-
-
 def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned(
     tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_rows(tmp_path, NUM_TRAIN_ROWS)
     config = make_config(tmp_path, nano_model)
     killed: list[dict[str, str]] = []
-    killer = threading.Thread(target=_kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
+    killer = threading.Thread(target=kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
     killer.start()
     with open_folder(tmp_path) as folder:
         counts = run_code(STAGES["finetune"], config, folder)
