@@ -2,8 +2,9 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import FiniteFloat, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import Factors, RetrievalName
@@ -49,7 +50,7 @@ class FeatureModel:
     num_questions: int = 0
     retrieval: RetrievalName = "bm25"
     index_fingerprint: str = ""
-    with_model: Factors | float | None = None
+    with_model: Factors | Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 def write_features(folder: Path, model: FeatureModel) -> None:

@@ -33,7 +33,7 @@ def choose_weight(options: RerankConfig, features: FeatureModel | None) -> float
     """The weight of a model's scores: as it is set, as it was learned beside features, or all."""
     if options.weight is not None:
         return options.weight
-    return (features and features.with_model) or 1.0
+    return 1.0 if features is None or features.with_model is None else features.with_model
 
 
 @dataclass(frozen=True)

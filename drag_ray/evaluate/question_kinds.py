@@ -6,7 +6,7 @@ trainings of a small cross-encoder on the same questions can be further apart th
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,18 +60,20 @@ class KindWorth:
 
 @dataclass(frozen=True, slots=True)
 class KindsWorth:
-    """The kinds of a mix, with the MRR of the whole of it and of the search before anything is learned."""
+    """The kinds of a mix, with the MRR of the whole of it and of the search before anything is learned; and those of which no
+    question could be learned from."""
 
     num_asked: int
     num_learned: int
     untrained_mrr: float
     mrr: float
     kinds: tuple[KindWorth, ...]
+    unmeasured: tuple[str, ...] = ()
 
 
 def read_real(run_dir: Path, path: Path | None = None) -> list[Question]:
-    """Real questions to choose a mix by: those of a file or, without one, the training questions of the index. Where it has none,
-    test questions that a person has kept (`drag-ray review`): an evaluation by these flatters the mix.
+    """Real questions to choose a mix by: those of a file, but for its test questions, or, without one, the training questions of
+    the index. Where it has none, test questions that a person has kept (`drag-ray review`), which an evaluation then flatters.
 
     Raises:
         DataError: there are too few, or the file cannot be read.
@@ -81,7 +83,7 @@ def read_real(run_dir: Path, path: Path | None = None) -> list[Question]:
     if path:
         pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number"])
         keys = set(zip(pages["file"].to_pylist(), pages["page_number"].to_pylist(), strict=True))
-        asked = check_evidence(read_questions(path)[0], keys)[0]
+        asked = [one for one in check_evidence(read_questions(path)[0], keys)[0] if one.split != "test"]
     elif schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS, ["id"]).num_rows:
         asked = read_split(index_dir, "train")
     else:
@@ -104,14 +106,16 @@ def measure_kinds(run_dir: Path, asked: Sequence[Question]) -> KindsWorth:
     near = read_near_duplicates(run_dir / "index", [*asked, *written])
     overlaps = find_overlaps(written, asked, "document", near)
     left = [question for question in written if question.id not in overlaps and question.category.startswith(_CATEGORY)]
-    return compare_kinds(left, asked, Searcher(run_dir / "index" / "search_index"))
+    worth = compare_kinds(left, asked, Searcher(run_dir / "index" / "search_index"))
+    kinds = {one.category.removeprefix(_CATEGORY) for one in written if one.category.startswith(_CATEGORY)}
+    return replace(worth, unmeasured=tuple(sorted(kinds - {one.kind for one in worth.kinds})))
 
 
 def compare_kinds(written: Sequence[Question], asked: Sequence[Question], searcher: Searcher) -> KindsWorth:
     """As `measure_kinds`, of written questions that share nothing with those that are asked."""
     counts = Counter(question.category for question in written)
     mixes = [list(written), *([one for one in written if one.category != kind] for kind in counts)]
-    num_learned = min(map(len, mixes)) if len(counts) > 1 else 0
+    num_learned = 4 * min(map(len, mixes)) // 5 if len(counts) > 1 else 0  # draws of the smallest mix are to differ too
     if not num_learned:
         raise DataError(
             f"{len(written)} written questions of {len(counts)} kinds over documents that no real question is about: nothing to "
@@ -172,8 +176,10 @@ def format_worth(worth: KindsWorth) -> str:
     for one in worth.kinds:
         interval = "[{:+.3f}, {:+.3f}]".format(*one.interval)
         rows.append(f"{one.kind:<12}{one.num_written:>9}{one.mrr:>8.3f}{one.gain:>+9.3f}  {interval:<20}{one.p_value:>8.3f}")
+    if worth.unmeasured:
+        rows.append(f"Not measured, as all their questions are about documents of real ones: {', '.join(worth.unmeasured)}")
     worst = max((one for one in worth.kinds if one.is_worse), key=lambda one: one.gain, default=None)
     if worst is None:
         return "\n".join([*rows, "No kind is surely better left out: keep the mix."])
-    mix = ", ".join(f'"{one.kind}"' for one in worth.kinds if one is not worst)
+    mix = ", ".join(f'"{kind}"' for kind in (*(one.kind for one in worth.kinds if one is not worst), *worth.unmeasured))
     return "\n".join([*rows, f"Better without {worst.kind}: --questions.kinds '[{mix}]'"])

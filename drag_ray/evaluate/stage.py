@@ -134,18 +134,21 @@ def _learn_factors(
     reranker: Rerank, model: FeatureModel, sections: EvaluateSections, inputs: Inputs, stage_dir: Path
 ) -> Factors | float | None:
     """The factors of a reranker's model and of features, by validation questions, or the model's share where these are too few;
-    None where they are not known, or asked."""
+    None where they are asked themselves."""
     from drag_ray.baselines.feature_training import FEATURES_ALONE, fit_factors
     from drag_ray.baselines.page_features import FeatureScorer
-    from drag_ray.engine.encoders.reranker_files import find_files
 
     if sections.evaluate.split != TEST:
         return None
     try:
         questions = draw_questions(draw_validation(inputs), _NUM_LEARNED_BY, sections.seed)
     except (ArtifactError, ConfigError, DataError) as error:
-        _logger.warning(f"rerank: counts alone, for what it counts beside `features` is learned on validation questions. {error}")
-        return None
+        half = _has_learned_to_read(reranker, inputs["index"])
+        counts = "half" if half else "alone"
+        _logger.warning(
+            f"rerank: counts {counts}, for what it counts beside `features` is learned on validation questions. {error}"
+        )
+        return _UNJUDGED_SHARE if half else None
     index_dir = inputs["index"]
     rollouts = search_questions(Rerank.name, reranker, questions, sections, index_dir)
     asked = [AskedQuestion(rollout.question, (rollout,)) for rollout in rollouts]
@@ -161,13 +164,22 @@ def _learn_factors(
     if factors := fit_factors(judged):
         _logger.info(f"rerank: by {len(judged):,} validation questions {factors}")
         return factors
-    files = find_files(reranker.options)
-    is_reader = bool(files.is_causal and files.index_fingerprint)
+    half = _has_learned_to_read(reranker, index_dir)
     _logger.warning(
-        f"rerank: {len(judged):,} validation questions are too few to learn what it counts beside `features`: it counts "
-        f"{'half' if is_reader else 'nothing'}. Keep more of them (format.validation_fraction), or set evaluate.rerank.weight."
+        f"rerank: it counts {'half' if half else 'nothing'}, since too few of {len(judged):,} validation questions have their "
+        "evidence among the pages that it reads, to learn what it counts beside `features`. Keep more of them "
+        "(format.validation_fraction), have it read more pages (evaluate.rerank.depth), or set evaluate.rerank.weight."
     )
-    return _UNJUDGED_SHARE if is_reader else FEATURES_ALONE
+    return _UNJUDGED_SHARE if half else FEATURES_ALONE
+
+
+def _has_learned_to_read(reranker: Rerank, index_dir: Path) -> bool:
+    """True for a language model that was trained to put pages of this index in order."""
+    from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
+
+    files = find_files(reranker.options)
+    is_of_index = files.index_fingerprint and not describe_other_index(files, index_dir / "search_index")
+    return bool(files.is_causal and is_of_index)
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:

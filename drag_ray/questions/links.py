@@ -36,8 +36,12 @@ class Link(NamedTuple):
     labels: tuple[str, ...]
 
 
-Graph = Mapping[Evidence, Sequence[Link]]
-"""The links of each page that has any, the strongest first."""
+class Graph(dict[Evidence, Sequence[Link]]):
+    """The links of each page that has any, the strongest first; in `targets` all pages that its hyperlinks lead to."""
+
+    def __init__(self, links: Mapping[Evidence, Sequence[Link]], targets: Mapping[Evidence, frozenset[Evidence]]) -> None:
+        super().__init__(links)
+        self.targets = targets
 
 
 def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[PageText] = ()) -> Graph:
@@ -90,7 +94,8 @@ def link_pages(pages: Sequence[PageText], within_file: bool, others: Iterable[Pa
         if len(links) < _MAX_LINKS and num_leading[other] < _MAX_PAGES:
             links.append(Link(pages[other], labels))
             num_leading[other] += 1
-    return {place: links for place, links in graph.items() if links}
+    targets = {pages[place].place: frozenset(pages[other].place for other, _ in found) for place, found in leading.items()}
+    return Graph({place: links for place, links in graph.items() if links}, targets)
 
 
 def list_names(page: PageText) -> set[tuple[str, ...]]:
@@ -156,28 +161,35 @@ def _find_hyperlinks(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[i
 
 
 def find_walks(
-    graph: Graph, start: PageText, num_links: int, files: frozenset[str] = frozenset(), known: frozenset[str] = frozenset()
+    graph: Graph,
+    start: PageText,
+    num_links: int,
+    files: frozenset[str] = frozenset(),
+    known: frozenset[str] = frozenset(),
+    reached: frozenset[Evidence] = frozenset(),
 ) -> Iterator[tuple[Link, ...]]:
     """The walks of so many links from a page, those of the strongest links first.
 
-    Each goes on by a word or a hyperlink that no page before the last one has, for otherwise the pages between could be left out.
+    Each goes on by a word that no page before the last one has, or by a hyperlink to a page that none of them leads to, for
+    otherwise the pages between could be left out.
 
     Args:
         files: those that the walk has left, to which it does not come back.
-        known: words of the pages of these, and labels of their hyperlinks.
+        known: words of the pages of these.
+        reached: pages that their hyperlinks lead to.
     """
     if not num_links:
         yield ()
         return
-    links = graph.get(start.place, ())
-    labels_behind = {label for link in links for label in link.labels if label.startswith(HYPERLINK)}
-    behind = files | {start.place.file}, known | labels_behind | set(list_words(start.text))
-    for link in links:
-        labels = tuple(label for label in link.labels if not _is_known(label, known))
+    targets = graph.targets.get(start.place, frozenset())
+    behind = files | {start.place.file}, known | set(list_words(start.text)), reached | targets
+    for link in graph.get(start.place, ()):
+        is_reached = link.page.place in reached
+        labels = tuple(
+            label
+            for label in link.labels
+            if not (is_reached if label.startswith(HYPERLINK) else known.issuperset(list_words(label)))
+        )
         if link.page.place.file not in files and labels:
             for rest in find_walks(graph, link.page, num_links - 1, *behind):
                 yield Link(link.page, labels), *rest
-
-
-def _is_known(label: str, known: frozenset[str]) -> bool:
-    return label in known if label.startswith(HYPERLINK) else known.issuperset(list_words(label))

@@ -144,14 +144,18 @@ def _describe_links(links: Sequence[Sequence[str]]) -> str:
     if not links:
         return ""
     pairs = ["Both pages"] if len(links) == 1 else [f"Pages {number} and {number + 1}" for number in range(1, len(links) + 1)]
-    told = (", ".join(map(_describe_label, labels)) for labels in links)
+    told = (
+        ", ".join(dict.fromkeys(_describe_label(label, number) for label in labels))
+        for number, labels in enumerate(links, start=1)
+    )
     lines = "\n".join(f"{pair}: {words}" for pair, words in zip(pairs, told, strict=True))
     return f"\n\n<links>\n{lines}\n</links>"
 
 
-def _describe_label(label: str) -> str:
-    """A label as it is told; of a hyperlink not the address, which is no word of the pages and could hold anything."""
-    return "a hyperlink from the first to the second" if label.startswith(HYPERLINK) else f'"{label}"'
+def _describe_label(label: str, number: int) -> str:
+    """A label of the link from the page of this number, as it is told; of a hyperlink not the address, which is no word of the
+    pages and could hold anything."""
+    return f"a hyperlink from page {number} to page {number + 1}" if label.startswith(HYPERLINK) else f'"{label}"'
 
 
 def list_shown_questions() -> list[str]:

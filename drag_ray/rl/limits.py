@@ -1,7 +1,8 @@
 """The limits of a run of reinforcement learning: signs that a policy collapses, at which it stops rather than go on."""
 
 from collections.abc import Mapping
-from statistics import median
+from operator import itemgetter
+from statistics import median_low
 from typing import Any
 
 from drag_ray.rl.config import RlConfig
@@ -21,14 +22,14 @@ def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlC
     figures = trained[step]
     entropy, without = figures.get("entropy"), figures.get("without_search")
     # A few rare tokens make a single step's estimate several times too high.
-    recent = [of["kl"] for number, of in trained.items() if step - _NUM_STEPS < number <= step and "kl" in of]
-    kl = median(recent) if recent else None
+    recent = [of for number, of in trained.items() if step - _NUM_STEPS < number <= step and "kl" in of]
+    kl = median_low(of["kl"] for of in recent) if recent else None
     if kl is not None and kl > config.max_kl:
         return _say(
             step,
             f"the policy is {kl:.3g} nats a token away from its start (the median of {len(recent)} steps), beyond rl.max_kl "
             f"{config.max_kl:g}",
-            figures.get("furthest"),
+            max(recent, key=itemgetter("kl")).get("furthest"),
             "finetune.learning_rate is too high, or finetune.grpo.kl_weight too low",
         )
     if entropy is not None and entropy < config.min_entropy:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from drag_ray.config import BaseConfig
 from drag_ray.storage.object_store import NameOrUri
@@ -140,8 +140,8 @@ class ReaderConfig(BaseConfig):
 class Factors:
     """Factors of the scores of features and of a model, where both were learned to be added as they are."""
 
-    features: float
-    model: float
+    features: FiniteFloat
+    model: FiniteFloat
 
 
 class RerankConfig(ReaderConfig):

@@ -29,6 +29,7 @@ from drag_ray.evaluate.stage import share_features
 from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.search.config import Factors
+from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Evidence, Trajectory
@@ -106,12 +107,17 @@ def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     assert "by 20 validation questions" in caplog.text
     pl.DataFrame(sides[:8]).write_parquet(tmp_path / "format" / SIDES_NAME)
     files = find_files(baselines["rerank"].options)
-    for trained_for, share in (("", FEATURES_ALONE), ("an index", 0.5)):  # a language model that has learned to read, or has not
+    own = read_fingerprint(tmp_path / "index" / "search_index")
+    for trained_for, share in (
+        ("", FEATURES_ALONE),
+        ("another", FEATURES_ALONE),
+        (own, 0.5),
+    ):  # it has learned to read here, or not
         monkeypatch.setattr(reranker_files, "find_files", lambda config, own=trained_for: replace(files, index_fingerprint=own))
         reranker = share_features(baselines, sections, Inputs(known), tmp_path / "evaluate_True")["rerank"]
         assert isinstance(reranker, Rerank)
         assert reranker.weight == share == read_features(tmp_path / "evaluate_True", "serve.rerank.features").with_model
-    assert "4 validation questions are too few" in caplog.text
+    assert "too few of 4 validation questions" in caplog.text
 
 
 def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_path_names_the_hyperlink_that_leads_from_a_document_to_the_next(local
     [row] = read(tmp_path / "run" / "questions" / "questions.jsonl")
     names = {page["file"]: page["links"] for page in row["path"]}
     assert names == {"kestrel.md": [], "its/makers.html": ["hyperlink: its/makers.html", "gyrocompass", "osprey"]}
-    assert 'Both pages: a hyperlink from the first to the second, "gyrocompass", "osprey"' in told
+    assert 'Both pages: a hyperlink from page 1 to page 2, "gyrocompass", "osprey"' in told
 
 
 def test_pictures_that_the_index_lacks_cannot_be_asked_about(served: ChatServer, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ _MAX_BYTES = 256 * 1024
 """Where a part of small documents ends; larger documents are cut by pages."""
 _MAX_PAGES = 32
 _CHUNK_PAGES = 50_000
+_CHUNK_LINKING_PAGES = 8_000
+"""with 64 Ki characters of addresses each, of four bytes: below the 2 GiB that 32-bit offsets can address"""
 _KEY = ["file", "page_number"]
 _PROBLEM = [field.name for field in fields(Problem)]
 _ROWS = pa.schema([*schemas.PAGES, schemas.LINKS.field("links"), *((name, pa.string()) for name in _PROBLEM)])
@@ -203,7 +205,8 @@ def merge_links(part_paths: list[Path]) -> pa.Table:
     with reading(part_paths[0].parent):
         rows = pl.scan_parquet(part_paths, glob=False).filter(pl.col("reason") == "").select(schemas.LINKS.names).collect()
     kept = rows.unique(_KEY, keep="first", maintain_order=True).filter(pl.col("links").list.len() > 0).sort(_KEY)
-    return kept.to_arrow().cast(schemas.LINKS)
+    chunks = [chunk.to_arrow().cast(schemas.LINKS) for chunk in kept.iter_slices(_CHUNK_LINKING_PAGES)]
+    return pa.concat_tables(chunks or [schemas.LINKS.empty_table()])
 
 
 def _add_text(pages: pl.DataFrame) -> pa.Table:

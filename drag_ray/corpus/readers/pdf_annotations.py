@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pypdfium2.raw as pdfium
 
+from drag_ray.corpus.links import MAX_CHARS
+
 Box = tuple[float, float, float, float]
 """Left, bottom, right and top, in points of a page that is not turned."""
 
@@ -131,8 +133,10 @@ def _read_string(get: Callable[..., int], *args: Any) -> str:
 
 
 def _read_bytes(get: Callable[..., int], *args: Any) -> str:
-    """A string that PDFium gives in UTF-8 with a zero at its end."""
+    """A string that PDFium gives in UTF-8 with a zero at its end; empty where it is longer than any link that is kept."""
     num_bytes = get(*args, None, 0)
+    if num_bytes > 4 * MAX_CHARS + 1:
+        return ""
     buffer = ctypes.create_string_buffer(num_bytes + 1)
     get(*args, buffer, num_bytes)
     return buffer.value.decode("utf-8", "ignore")

@@ -63,6 +63,8 @@ def test_a_page_keeps_so_many_addresses_once_each_and_none_that_is_too_long(monk
     page = Page("a.md", 1, 1, "text")
     many = ["a.md"] * 9 + [f"{number}.md" for number in range(100_000)]
     assert add_links(page, many) == LinkingPage("a.md", 1, 1, "text", links=("a.md", "0.md", "1.md"))
+    monkeypatch.setattr(links, "_MAX_PAGE_CHARS", 9)
+    assert add_links(page, ["a.md", "b.md", "a.md", "c.md"]) == LinkingPage("a.md", 1, 1, "text", links=("a.md", "b.md"))
     assert add_links(page, ["x" * 2000, "\n", "\0", "tel:1", "#top", "JavaScript:x()", "c:\\a.md"]) is page
 
 
@@ -99,14 +101,31 @@ def test_the_table_has_the_links_of_the_first_of_two_same_pages(tmp_path: Path) 
         ("https://x.example/files/annual-report.pdf", ("annual-report.pdf", None)),
         ("//mirror.example/a.html", ("mirror.example/a.html", None)),
         ("", ("docs/crew.md", None)),
+        ("https://x.example/docs/crew.md", ("docs/crew.md", None)),
+        ("index.html", ("docs/index.html", None)),
+        ("https://x.example/mirror.example/de/a.html", None),
         *(
             (address, None)
-            for address in ("https://x.example/index.html", "/a/index.html", "index.html", "../../limits.md", "twice")
+            for address in (
+                "https://x.example/docs/index.html",
+                "https://x.example/index.html",
+                "/a/index.html",
+                "../../limits.md",
+                "twice",
+            )
         ),
         *((address, None) for address in ("http://[", "%00%ff", "https://x.example", "/" * 900, "/" + "a/" * 450)),
     ],
 )
 def test_an_address_names_a_document_of_the_collection(address: str, found: tuple[str, int | None] | None) -> None:
-    names = ("docs/crew.md", "docs/limits.md", "docs/Größe.md", "index.html", "annual-report.pdf", "mirror.example/a.html")
+    names = (
+        "docs/crew.md",
+        "docs/limits.md",
+        "docs/Größe.md",
+        "index.html",
+        "annual-report.pdf",
+        "mirror.example/a.html",
+        "docs/index.html",
+    )
     files = LinkedFiles([*names, "docs/twice.md", "docs/twice.pdf"])
     assert files.find("docs/crew.md", address) == found

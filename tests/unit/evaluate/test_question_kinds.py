@@ -52,7 +52,7 @@ def searcher(run_dir: Path) -> Searcher:
 
 def test_a_kind_that_misleads_is_left_out(searcher: Searcher) -> None:
     worth = compare_kinds(write(1), ASKED, searcher)
-    assert (worth.num_asked, worth.num_learned) == (NUM_ASKED, NUM_WRITTEN // 4)
+    assert (worth.num_asked, worth.num_learned) == (NUM_ASKED, 4 * (NUM_WRITTEN // 4) // 5)
     found = {kind.kind: kind for kind in worth.kinds}
     assert found["procedure"].is_worse
     assert not found["fact"].is_worse
@@ -88,8 +88,11 @@ def test_the_command_asks_real_questions_of_other_documents(run_dir: Path, capsy
         folder.finish({})
     run_file_command("kinds", [str(run_dir)])
     told = capsys.readouterr().out
-    assert told.startswith("40 real questions; `features` learn from 40 written ones, 5 draws of a mix\n")
-    assert "user" not in told
+    assert told.startswith("40 real questions; `features` learn from 32 written ones, 5 draws of a mix\n")
+    assert told.splitlines()[-2:] == [
+        "Not measured, as all their questions are about documents of real ones: user",
+        """Better without procedure: --questions.kinds '["fact", "user"]'""",
+    ]
     (run_dir / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
     with pytest.raises(DataError, match="3 real questions with evidence, 30 are needed"):
         run_file_command("kinds", [str(run_dir), "--real", str(run_dir / "few.jsonl")])

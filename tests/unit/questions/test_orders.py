@@ -126,6 +126,16 @@ def test_a_page_that_names_all_others_is_on_the_way_from_few_of_them() -> None:
     assert graph[entries[-1].place] == [(entries[-2], ("wood19",))]
 
 
+def test_a_walk_does_not_go_on_to_a_page_that_its_first_page_leads_to_among_many() -> None:
+    """Of its seven hyperlinks five are in the graph."""
+    others = [page(f"Kind{number} of make{number}", f"{name}.md") for number, name in enumerate("bcdefgh")]
+    first = page("Where all begins", "a.md", 1, *(f"{name}.md" for name in "bcdefg"), "h.md#page=1")
+    others[0] = page("What follows", "b.md", 1, "h.md", "i.md")
+    graph = link_pages([first, *others, page("The end", "i.md")], within_file=False)
+    assert len(graph[first.place]) == 5
+    assert {walk[1].page.place.file for walk in find_walks(graph, first, 2)} == {"i.md"}
+
+
 def test_another_walk_is_taken_where_its_pages_are_asked_about_already() -> None:
     pages = [
         page("Osprey mends each gyrocompass here", "a"),

@@ -123,13 +123,13 @@ def test_dull_questions_are_made_up_for_by_the_next_within_bounds(tmp_path: Path
 
 def test_a_limit_stops_after_its_step_and_the_next_start_goes_on_behind_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    for limit, step in ((0.12, 2), (0.12, 2), (0.17, 3)):  # the same limit holds at the next start too
+    for limit, step in ((0.15, 3), (0.15, 3), (0.25, 4)):  # the same limit holds at the next start too
         with pytest.raises(TrainError, match=rf"rl step {step}: .*beyond rl.max_kl {limit}"):
             take(machine, tmp_path, max_kl=limit, steps=4)
     assert take(machine, tmp_path, max_kl=0.5, steps=4).summarise()["steps"] == 4
     assert [step for step, _ in machine.trained] == [1, 2, 3, 4]
     validated = StepLedger(tmp_path / "steps.jsonl").read_figures("validated")
-    assert sorted(validated) == [0, 2, 4]  # that of step 2 was due when it stopped
+    assert sorted(validated) == [0, 2, 4]  # that of step 4 was due when it stopped
 
 
 def test_policies_that_nobody_needs_are_dropped_and_the_best_is_kept(tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def test_a_limit_names_step_rollout_and_likely_cause(figures: dict[str, Any], sa
 
 
 def test_a_single_step_that_seems_far_from_the_start_stops_nothing() -> None:
-    trained = {step: {"kl": kl} for step, kl in enumerate([2.0, 0.3, 0.4, 1.5, 1.6], start=1)}
-    assert [bool(find_breach(step, trained, RlConfig())) for step in trained] == [True, True, False, False, True]
+    trained = {step: {"kl": kl} for step, kl in enumerate([0.0, 2.1, 0.4, 1.5, 1.6], start=1)}
+    assert [bool(find_breach(step, trained, RlConfig())) for step in trained] == [False, False, False, True, True]
 
 
 def test_an_engine_with_an_old_adapter_is_found_by_the_replies_that_it_drew(tmp_path: Path) -> None:
