@@ -148,6 +148,8 @@ def run_once(options: argparse.Namespace) -> None:
 def describe_speed(run: Run, curve: list[dict[str, Any]], gpus: GpuWatch, ended: float) -> dict[str, Any]:
     """Samples a second and the busy share of each GPU, over the steps after the first two, of which the first has the start."""
     steps = [point for point in curve if "step_seconds" in point][2:]
+    if not steps:
+        raise SystemExit("--limit -1: three steps of rl or more are needed (rl.steps)")
     sums = {key: round(sum(point[key] for point in steps), 2) for key in ("rollouts", "tokens", *SECONDS)}
     shares = [gpus.compute_share(number, ended - sums["step_seconds"], ended) for number in range(gpus.num_gpus)]
     return {
