@@ -19,10 +19,10 @@ LINES = {
     "collect": 170,
     "corpus": 4_090,
     "embed": 90,
-    "engine": 3_950,
+    "engine": 3_964,
     "evaluate": 5_730,
     "examples": 280,
-    "finetune": 4_770,
+    "finetune": 4_772,
     "format": 2_760,
     "index": 570,
     "pipeline": 1_460,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 433
 OPTIONS = 370
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_981
+TEST_LINES = 48_985
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -56,9 +56,10 @@ class Embed(EncoderMethod):
         """As it is."""
         from sentence_transformers import SentenceTransformer
 
-        from drag_ray.engine.encoders.loading import limit_tokens, load_encoder
+        from drag_ray.engine.encoders.loading import check_vocabulary, limit_tokens, load_encoder
 
         model = load_encoder(SentenceTransformer, Path(folder), self.option, "float32", device)
+        check_vocabulary(model, self.option, folder)
         limit_tokens(model, self.max_tokens)
         return model
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from embedding_models import write_cross_encoder, write_embedding_model
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.encoders.embedding import Embedder
@@ -210,6 +211,19 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(method: str, tmp_path: 
         train(job, tmp_path / "kept")
     (tmp_path / "start" / WEIGHTS_NAME).rename(tmp_path / "start" / "pytorch_model.bin")
     with pytest.raises(ConfigError, match=rf"weights as a pickle, which are not read\. Name a {chosen.option} with"):
+        train(job, tmp_path / "kept")
+
+
+@pytest.mark.seconds
+@by_method
+def test_a_tokenizer_with_more_tokens_than_the_model_embeds_is_refused(method: str, tmp_path: Path) -> None:
+    job = write_job(tmp_path, method, epochs=1)
+    tokenizer = AutoTokenizer.from_pretrained(job.model)
+    tokenizer.add_tokens(["rivet", "hinge"])
+    tokenizer.save_pretrained(job.model)
+    with pytest.raises(
+        ConfigError, match=rf"{method}\.model '.*': its tokenizer has 18 tokens, .* for 16 of them\. Put .*resize"
+    ):
         train(job, tmp_path / "kept")
 
 
