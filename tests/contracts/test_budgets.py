@@ -22,7 +22,7 @@ LINES = {
     "engine": 3_964,
     "evaluate": 5_730,
     "examples": 280,
-    "finetune": 4_772,
+    "finetune": 4_776,
     "format": 2_760,
     "index": 570,
     "pipeline": 1_460,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 433
 OPTIONS = 370
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_985
+TEST_LINES = 49_011
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

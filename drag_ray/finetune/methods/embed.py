@@ -98,4 +98,5 @@ class Embed(EncoderMethod):
 
     def take_probe(self, row: dict[str, Any]) -> tuple[str, list[str]]:
         """Its evidence and what stands beside it, itself where nothing does."""
-        return row["anchor"], [row["positive"], *(row[f"negative_{place + 1}"] for place in range(self.negatives)), row["anchor"]]
+        beside = [row[f"negative_{place + 1}"] for place in range(self.negatives)] or [row["anchor"]]
+        return row["anchor"], [row["positive"], *beside]

@@ -109,8 +109,34 @@ def test_questions_with_pages_of_one_kind_are_counted_and_alone_refused(method: 
     job = write_job(tmp_path, method, [*alone, *build_rows()])
     assert tokenize_training_rows(job).counts["rows_without_advantage"] == 2
     shutil.rmtree(tmp_path / "start")
-    with pytest.raises(DataError, match=r"train\.jsonl: in all 2 rows no question has both evidence and another page\. Raise"):
+    with pytest.raises(
+        DataError, match=r"train\.jsonl: in all 2 rows no question has both evidence and another page with other text\. Raise"
+    ):
         tokenize_training_rows(write_job(tmp_path, method, alone))
+
+
+@by_method
+def test_pages_that_read_as_the_evidence_are_left_out_and_alone_refused(method: str, tmp_path: Path) -> None:
+    alike = judge("a", "first", "second", others=("second", "first"))
+    mixed = judge("b", "third", others=("third", "fourth"))
+    job = write_job(tmp_path, method, [*alike, *mixed])
+    read = tokenize_training_rows(job)
+    assert read.counts["rows_without_advantage"] == 4
+    chosen = job.config.chosen_method
+    assert isinstance(chosen, EncoderMethod)
+    assert [set(chosen.take_probe(row)[1]) for row in read.train.rows] == [{"third", "fourth"}]
+    shutil.rmtree(tmp_path / "start")
+    with pytest.raises(DataError, match=r"in all 4 rows no question has both evidence and another page with other text\. Raise"):
+        tokenize_training_rows(write_job(tmp_path, method, alike))
+
+
+@pytest.mark.seconds
+@by_method
+def test_a_model_that_scores_all_pages_of_a_question_alike_is_refused(method: str, tmp_path: Path) -> None:
+    rows = [row for thing in THINGS for row in judge(f"query: {thing}", f"{thing}s", others=(f"{thing}es", f"{thing}ing"))]
+    job = write_job(tmp_path, method, rows, epochs=2)  # of none of these words the model knows one
+    with pytest.raises(TrainError, match=r"gives all pages of a question the same score\. Lower finetune\.learning_rate"):
+        train(job, tmp_path / "kept")
 
 
 @pytest.mark.seconds
