@@ -85,7 +85,7 @@ _ENGINE_RUNTIME = (
     *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
     *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
-_EMBEDDING_RUNTIME = ("embedding.device", "embedding.batch_size")
+_EMBEDDING_RUNTIME = ("embedding.device", "embedding.batch_size", "embedding.other_index")
 _ROLLOUT_RUNTIME = (*_ENGINE_RUNTIME, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
 
 STAGES: dict[str, Stage] = {

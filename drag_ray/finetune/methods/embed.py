@@ -7,11 +7,13 @@ Where a teacher has scored the pages, its distribution over those of a row is le
 Wang et al., 2022, https://arxiv.org/abs/2207.02578).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from drag_ray.engine.models.relevance import EmbedderNote, write_note
 from drag_ray.errors import TrainError
 from drag_ray.finetune.methods.encoder import EncoderMethod, JudgedQuestion, mix_labels
 from drag_ray.search.config import EmbeddingConfig
@@ -95,6 +97,10 @@ class Embed(EncoderMethod):
 
         embedder = Embedder(EmbeddingConfig(model=str(folder), window_tokens=self.max_tokens, overlap_tokens=0))
         return (embedder.embed_pages(passages) @ embedder.embed_queries([question])[0]).tolist()
+
+    def write_note(self, folder: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
+        """Of which index its pages were."""
+        write_note(folder, EmbedderNote(index_fingerprint=index_fingerprint))
 
     def take_probe(self, row: dict[str, Any]) -> tuple[str, list[str]]:
         """Its evidence and what stands beside it, itself where nothing does."""

@@ -14,10 +14,13 @@ from embedding_models import write_cross_encoder, write_embedding_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
+from drag_ray.engine.models.relevance import EmbedderNote, read_note
 from drag_ray.errors import ConfigError, DataError, NotFiniteError, TrainError
 from drag_ray.finetune import encoder_trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
@@ -82,7 +85,8 @@ def train(job: TrainJob, kept: Path, resume_from: Path | None = None) -> dict[st
 def publish(job: TrainJob, checkpoint: Path, outcome: dict[str, Any], stage_dir: Path) -> Path:
     row_options = {"relevance_chars": 300, "teacher": {"model": "large/reader"}}
     counts = {**outcome["counts"], "steps": 60}
-    described = Description(job.config, counts, {"format": "ab"}, None, row_options, outcome["probe"])
+    record = AgentRecord(agent=AgentConfig(), index_fingerprint="0123abcd")
+    described = Description(job.config, counts, {"format": "ab"}, record, row_options, outcome["probe"])
     publish_encoder(checkpoint, job.model, described, stage_dir)
     found = find_encoder(stage_dir)
     assert found
@@ -155,6 +159,9 @@ def test_it_learns_and_what_is_published_is_what_was_trained(method: str, tmp_pa
     assert "library_name: sentence-transformers" in card
     assert "lora_r" not in card
     assert "distillation)" not in card
+    note = read_note(folder) if method == "cross_encoder" else read_note(folder, EmbedderNote)
+    assert note
+    assert note.index_fingerprint == "0123abcd"
     question, pages = "query: wing", ["page: rotor", "page: wing pump"]
     if method == "cross_encoder":
         assert find_reranker(tmp_path) == folder
