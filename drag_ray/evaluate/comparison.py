@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidate, compare_candidate
+from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidates, compare_candidates
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, TurnSuccess, compute_efforts, compute_turns
 from drag_ray.evaluate.measure import Criterion, Measure, Unit, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.measures import build_measures, build_recalls, build_strata
@@ -156,6 +157,7 @@ def compare(
     *,
     split: str = TEST,
     trained: Collection[str] = (),
+    retrievers: Collection[str] = (),
     latency: Latency | None = None,
     prices: Prices = NO_PRICES,
     confidence: float = 0.95,
@@ -170,6 +172,7 @@ def compare(
         subject: the policy whose gain is in question; the last one that is not the baseline when empty.
         split: what the questions are of, for the record.
         trained: the policies whose model was trained, beside the subject.
+        retrievers: the baselines that search by the vectors of a trained model.
         latency: of the baseline `rerank`, if it was timed.
         prices: of tokens.
         confidence: coverage of the intervals.
@@ -191,9 +194,9 @@ def compare(
     resampling = Resampling(compute_clusters(some), confidence, num_resamples, seed)
     measures = build_measures(aligned, criterion.primary)
     rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, measures, resampling)
-    candidate = choose_candidate(aligned, subject)
-    deployment = compare_candidate(aligned, candidate, {*trained, subject}, measures, criterion, resampling)
-    if deployment and candidate != subject:
+    candidates = choose_candidates(aligned, subject, retrievers)
+    deployment = compare_candidates(aligned, candidates, {*trained, *retrievers, subject}, measures, criterion, resampling)
+    if deployment and deployment.candidate == Rerank.name:
         deployment = replace(deployment, latency=latency)
     return Comparison(
         task=task,
@@ -269,7 +272,7 @@ def _build_tables(
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     [primary] = [measure for measure in measures if measure.name == criterion.primary]
     rows = build_rows(aligned, pairs, measures, resampling)
-    corrected = correct_rows(rows, criterion, subject, aligned[baseline][0].top_k, resampling)
+    corrected = correct_rows(rows, criterion, [subject], aligned[baseline][0].top_k, resampling)
     alone = [(subject, baseline)]
     strata = build_rows(aligned, alone, build_strata(aligned, primary), resampling)
     return corrected, strata, build_rows(aligned, alone, build_recalls(aligned), resampling)

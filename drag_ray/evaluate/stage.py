@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.retrieval import is_of_trained_model
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.baseline import Baseline, TermBaseline
-from drag_ray.baselines.dense import Hybrid
+from drag_ray.baselines.dense import Dense, Hybrid
 from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.baselines.features import Features
 from drag_ray.baselines.rerank import Rerank
@@ -84,8 +85,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     if sections.agent.task in SEARCHING:
         names = [model.name for model in models]
-        retrievers = choose_retrievers(baselines, sections.agent.retrieval)
-        trajectories = _rescore_with_retrievers(trajectories, names, retrievers, index.index_dir.resolve(), folder.path.resolve())
+        chosen = choose_retrievers(baselines, sections.agent.retrieval)
+        trajectories = _rescore_with_retrievers(trajectories, names, chosen, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
@@ -93,7 +94,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
     reranker = baselines.get(Rerank.name)
     latency = measure_latency(reranker, index.index_dir, questions) if isinstance(reranker, Rerank) else None
-    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, latency)
+    retrievers = find_trained_retrievers(baselines, index.record.fingerprint)
+    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, retrievers, latency)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(build_parts(comparison, context)))
@@ -176,6 +178,12 @@ def choose_retrievers(baselines: Mapping[str, Baseline], retrieval: RetrievalNam
     return {name: baseline for name, baseline in baselines.items() if retrieval == "bm25" or name != Hybrid.name}
 
 
+def find_trained_retrievers(baselines: Mapping[str, Baseline], index_fingerprint: str) -> list[str]:
+    """The baselines that search an index by vectors of a model that was trained."""
+    by_vectors = {name: baseline.vectors_dir for name, baseline in baselines.items() if isinstance(baseline, Dense)}
+    return [name for name, folder in by_vectors.items() if folder and is_of_trained_model(folder, index_fingerprint)]
+
+
 def _rescore_with_retrievers(
     trajectories: dict[str, list[Trajectory]],
     policies: Sequence[str],
@@ -205,6 +213,7 @@ def _compare(
     models: Sequence[ModelPolicy],
     trained: str,
     sections: EvaluateSections,
+    retrievers: Collection[str],
     latency: Latency | None,
 ) -> Comparison:
     """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
@@ -216,6 +225,7 @@ def _compare(
         subject,
         split=settings.split,
         trained=[model.name for model in models if model.name != BASE_NAME],
+        retrievers=retrievers,
         latency=latency,
         prices=find_prices(settings, models),
         num_resamples=settings.num_resamples,

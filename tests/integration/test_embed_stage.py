@@ -8,7 +8,7 @@ import embedding_models
 import pytest
 from embedding_models import write_cross_encoder, write_embedding_model
 
-from drag_ray.agent.retrieval import find_vectors, open_dense
+from drag_ray.agent.retrieval import find_vectors, is_of_trained_model, open_dense
 from drag_ray.config import override
 from drag_ray.engine.models.relevance import EmbedderNote, RerankerNote, write_note
 from drag_ray.errors import ConfigError, DataError, SearchIndexError
@@ -78,6 +78,7 @@ def test_pages_are_embedded_again_with_each_model_that_is_trained_and_the_index_
 
     finish_training(run_dir, seed=2)
     assert search(run_dir) == first  # until there are others
+    assert is_of_trained_model(run_dir / "embed" / "vectors", read_fingerprint(run_dir / "index" / "search_index"))
     open_ones = PageVectors(run_dir / "embed" / "vectors", Searcher(run_dir / "index" / "search_index").record.fingerprint)
     probe = open_ones.record.probe
     with monkeypatch.context() as patched:
