@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.rerank import Rerank
 from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidates, compare_candidates
@@ -158,7 +158,7 @@ def compare(
     split: str = TEST,
     trained: Collection[str] = (),
     retrievers: Collection[str] = (),
-    latency: Latency | None = None,
+    latencies: Mapping[str, Latency] = MappingProxyType({}),
     prices: Prices = NO_PRICES,
     confidence: float = 0.95,
     num_resamples: int = 10_000,
@@ -173,7 +173,7 @@ def compare(
         split: what the questions are of, for the record.
         trained: the policies whose model was trained, beside the subject.
         retrievers: the baselines that search by the vectors of a trained model.
-        latency: of the baseline `rerank`, if it was timed.
+        latencies: of the baselines that were timed.
         prices: of tokens.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
@@ -196,8 +196,8 @@ def compare(
     rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, measures, resampling)
     candidates = choose_candidates(aligned, subject, retrievers)
     deployment = compare_candidates(aligned, candidates, {*trained, *retrievers, subject}, measures, criterion, resampling)
-    if deployment and deployment.candidate == Rerank.name:
-        deployment = replace(deployment, latency=latency)
+    if deployment:
+        deployment = replace(deployment, latency=latencies.get(deployment.candidate))
     return Comparison(
         task=task,
         split=split,

@@ -26,8 +26,8 @@ class Latency:
     Attributes:
         median_ms: over the questions.
         num_questions: so many were timed.
-        num_pages: so many a model reads for each.
-        device: where it reads.
+        num_pages: so many a model reads for each; 0 without such a model.
+        device: where it reads, or where pages are found.
         gpu_gib: GPU memory of the model and what it reads; 0 on a CPU.
     """
 

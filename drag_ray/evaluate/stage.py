@@ -14,6 +14,7 @@ from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.dense import Dense, Hybrid
 from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.baselines.features import Features
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
 from drag_ray.corpus.questions import draw_questions
@@ -92,10 +93,13 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         rate = sections.rollout.max_failure_rate
         judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
-    reranker = baselines.get(Rerank.name)
-    latency = measure_latency(reranker, index.index_dir, questions) if isinstance(reranker, Rerank) else None
     retrievers = find_trained_retrievers(baselines, index.record.fingerprint)
-    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, retrievers, latency)
+    latencies = {
+        name: measure_latency(baseline, index.index_dir, questions)
+        for name, baseline in baselines.items()
+        if isinstance(baseline, RawQuestion) and (isinstance(baseline, Rerank) or name in retrievers)
+    }
+    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, retrievers, latencies)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(build_parts(comparison, context)))
@@ -214,7 +218,7 @@ def _compare(
     trained: str,
     sections: EvaluateSections,
     retrievers: Collection[str],
-    latency: Latency | None,
+    latencies: Mapping[str, Latency],
 ) -> Comparison:
     """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
     settings = sections.evaluate
@@ -226,7 +230,7 @@ def _compare(
         split=settings.split,
         trained=[model.name for model in models if model.name != BASE_NAME],
         retrievers=retrievers,
-        latency=latency,
+        latencies=latencies,
         prices=find_prices(settings, models),
         num_resamples=settings.num_resamples,
         seed=sections.seed,

@@ -20,7 +20,7 @@ LINES = {
     "corpus": 4_090,
     "embed": 90,
     "engine": 3_970,
-    "evaluate": 5_764,
+    "evaluate": 5_775,
     "examples": 280,
     "finetune": 4_781,
     "format": 2_760,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 433
 OPTIONS = 371
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 49_101
+TEST_LINES = 49_126
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

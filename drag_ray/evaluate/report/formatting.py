@@ -197,8 +197,8 @@ def _write_deployment(deployment: Deployment) -> list[str]:
     if policy == candidate and (latency := deployment.latency):
         memory = f" and {latency.gpu_gib:g} GiB of its memory" if latency.gpu_gib else ""
         cost = (
-            f"; a question takes {latency.median_ms:,.0f} ms (median of {latency.num_questions}, one at a time) with "
-            f"{latency.num_pages} pages read on {latency.device}{memory}"
+            f"; a question takes {latency.median_ms:,.0f} ms (median of {latency.num_questions}, one at a time) "
+            f"{f'with {latency.num_pages} pages read ' if latency.num_pages else ''}on {latency.device}{memory}"
         )
     untrained = f"{deployment.best_untrained}, the best without a trained neural model"
     named, tested = (policy, "It") if policy == candidate else (untrained, f"The candidate {candidate}")
