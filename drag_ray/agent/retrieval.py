@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from drag_ray.agent.environment import PageIndex
+from drag_ray.engine.models.relevance import EmbedderNote, read_note
 from drag_ray.errors import ConfigError
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, RetrievalName
@@ -36,6 +37,13 @@ def find_vectors(index_dir: Path, embed_dir: Path | None, retrieval: str, option
     if embed_dir:
         vectors.read_vectors_record(vectors_dir, read_fingerprint(index_dir / "search_index"))
     return vectors_dir
+
+
+def is_of_trained_model(vectors_dir: Path, index_fingerprint: str) -> bool:
+    """True if finetune has trained the model that has made the vectors of an index. Raises what `read_vectors_record` does."""
+    record = vectors.read_vectors_record(vectors_dir, index_fingerprint)
+    own_model = vectors_dir.parent / vectors.MODEL_DIR_NAME  # a copy of one that was trained
+    return own_model.is_dir() or read_note(Path(record.embedding["model"]), EmbedderNote) is not None
 
 
 def open_page_index(

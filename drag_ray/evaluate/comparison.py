@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidate, compare_candidate
+from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidates, compare_candidates
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, TurnSuccess, compute_efforts, compute_turns
 from drag_ray.evaluate.measure import Criterion, Measure, Unit, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.measures import build_measures, build_recalls, build_strata
@@ -156,7 +157,8 @@ def compare(
     *,
     split: str = TEST,
     trained: Collection[str] = (),
-    latency: Latency | None = None,
+    retrievers: Collection[str] = (),
+    latencies: Mapping[str, Latency] = MappingProxyType({}),
     prices: Prices = NO_PRICES,
     confidence: float = 0.95,
     num_resamples: int = 10_000,
@@ -170,7 +172,8 @@ def compare(
         subject: the policy whose gain is in question; the last one that is not the baseline when empty.
         split: what the questions are of, for the record.
         trained: the policies whose model was trained, beside the subject.
-        latency: of the baseline `rerank`, if it was timed.
+        retrievers: the baselines that search by the vectors of a trained model.
+        latencies: of the baselines that were timed.
         prices: of tokens.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
@@ -191,10 +194,10 @@ def compare(
     resampling = Resampling(compute_clusters(some), confidence, num_resamples, seed)
     measures = build_measures(aligned, criterion.primary)
     rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, measures, resampling)
-    candidate = choose_candidate(aligned, subject)
-    deployment = compare_candidate(aligned, candidate, {*trained, subject}, measures, criterion, resampling)
-    if deployment and candidate != subject:
-        deployment = replace(deployment, latency=latency)
+    candidates = choose_candidates(aligned, subject, retrievers)
+    deployment = compare_candidates(aligned, candidates, {*trained, *retrievers, subject}, measures, criterion, resampling)
+    if deployment:
+        deployment = replace(deployment, latency=latencies.get(deployment.candidate))
     return Comparison(
         task=task,
         split=split,
@@ -269,7 +272,7 @@ def _build_tables(
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     [primary] = [measure for measure in measures if measure.name == criterion.primary]
     rows = build_rows(aligned, pairs, measures, resampling)
-    corrected = correct_rows(rows, criterion, subject, aligned[baseline][0].top_k, resampling)
+    corrected = correct_rows(rows, criterion, [subject], aligned[baseline][0].top_k, resampling)
     alone = [(subject, baseline)]
     strata = build_rows(aligned, alone, build_strata(aligned, primary), resampling)
     return corrected, strata, build_rows(aligned, alone, build_recalls(aligned), resampling)

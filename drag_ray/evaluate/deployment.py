@@ -1,8 +1,8 @@
-"""The policy to deploy: the candidate that was named before anything was asked, or the best one that needs no training.
+"""The policy to deploy: the best of a few candidates that were named before anything was asked, or the best untrained one.
 
 A verdict over all pairs of policies hides what is plain: corrected for hundreds of differences a gain of ten points is unsure.
-So the candidate follows from what the run has trained, and is tested against two others alone: the question, and the best of the
-untrained ones, which is found on the same questions and so looks better than it is.
+So the candidates follow from what the run has trained, and are tested, corrected together, against two others alone: the
+question, and the best of the untrained ones, which is found on the same questions and so looks better than it is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,8 +26,8 @@ class Latency:
     Attributes:
         median_ms: over the questions.
         num_questions: so many were timed.
-        num_pages: so many a model reads for each.
-        device: where it reads.
+        num_pages: so many a model reads for each; 0 without such a model.
+        device: where it reads, or where pages are found.
         gpu_gib: GPU memory of the model and what it reads; 0 on a CPU.
     """
 
@@ -43,15 +43,17 @@ class Deployment:
     """The policy to deploy.
 
     Attributes:
-        candidate: named before.
+        candidate: the one with the highest MRR of those that are surely better than the best untrained one, or of all.
         best_untrained: the untrained policy with the highest MRR.
-        rows: Hit@1 and MRR of the three, with the candidate's differences, corrected together.
+        rows: Hit@1 and MRR, with the candidate's differences, corrected together with those of all candidates.
+        candidates: named before.
         latency: of the candidate; None where it was not timed.
     """
 
     candidate: str
     best_untrained: str
     rows: tuple[Row, ...]
+    candidates: tuple[str, ...]
     latency: Latency | None = None
 
     @property
@@ -66,31 +68,31 @@ class Deployment:
         return self.candidate if self.is_candidate_better else self.best_untrained
 
 
-def choose_candidate(policies: Collection[str], subject: str) -> str:
-    """The candidate of policies: pages that a model reads for the question, which needs no language model to write, or else the
-    trained writer."""
-    return Rerank.name if Rerank.name in policies else subject
+def choose_candidates(policies: Collection[str], subject: str, retrievers: Collection[str]) -> tuple[str, ...]:
+    """The candidates of policies: the question in the order of a reranker and by trained vectors, which need no language model to
+    write, or else the trained writer."""
+    return tuple(name for name in policies if name == Rerank.name or name in retrievers) or (subject,)
 
 
 def is_untrained(policy: str, trained: Collection[str]) -> bool:
-    """True if neither a policy nor what stands beside it is a language model or a reranker that was trained."""
+    """True if neither a policy nor what stands beside it is a reranker or was trained."""
     return {Rerank.name, *trained}.isdisjoint(policy.split("+"))
 
 
-def compare_candidate(
+def compare_candidates(
     results: Mapping[str, Sequence[QuestionResult]],
-    candidate: str,
+    candidates: tuple[str, ...],
     trained: Collection[str],
     measures: Sequence[Measure],
     criterion: Criterion,
     resampling: Resampling,
 ) -> Deployment | None:
-    """Test the candidate.
+    """Test the candidates.
 
     Args:
         results: of each policy, for the same questions in the same order.
-        candidate: one of them.
-        trained: the policies that were trained.
+        candidates: of `choose_candidates`.
+        trained: the policies that were trained, or search by trained vectors.
         measures: that are reported.
         criterion: of the task.
         resampling: of intervals and tests.
@@ -99,12 +101,24 @@ def compare_candidate(
         None where the measures are not those of searches, or the question was not searched as it stands.
     """
     tested = [measure for measure in measures if measure.name in TESTED]
-    untrained = [policy for policy in results if policy != candidate and is_untrained(policy, trained)]
+    untrained = [policy for policy in results if policy not in candidates and is_untrained(policy, trained)]
     if RawQuestion.name not in untrained or len(tested) < len(TESTED) or not set(TESTED) <= set(criterion.tested):
         return None
-    best = max(untrained, key=lambda policy: sum(result.reciprocal_rank for result in results[policy]))
+
+    def compute_rank(policy: str) -> float:
+        return sum(result.reciprocal_rank for result in results[policy])
+
+    best = max(untrained, key=compute_rank)
     references = list(dict.fromkeys((RawQuestion.name, best)))
-    chosen = {policy: results[policy] for policy in (candidate, *references)}
-    rows = build_rows(chosen, [(candidate, reference) for reference in references], tested, resampling)
-    corrected = correct_rows(rows, replace(criterion, tested=TESTED), candidate, 0, resampling)
-    return Deployment(candidate, best, corrected)
+    chosen = {policy: results[policy] for policy in (*candidates, *references)}
+    pairs = [(candidate, reference) for candidate in candidates for reference in references]
+    rows = build_rows(chosen, pairs, tested, resampling)
+    corrected = correct_rows(rows, replace(criterion, tested=TESTED), candidates, 0, resampling)
+    found = [_take(candidate, best, corrected, candidates) for candidate in candidates]
+    return max(found, key=lambda deployment: (deployment.is_candidate_better, compute_rank(deployment.candidate)))
+
+
+def _take(candidate: str, best: str, rows: Sequence[Row], candidates: tuple[str, ...]) -> Deployment:
+    """The deployment with this candidate."""
+    own = [replace(row, differences=tuple(d for d in row.differences if d.policy == candidate)) for row in rows]
+    return Deployment(candidate, best, tuple(own), candidates)

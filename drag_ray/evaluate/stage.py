@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.retrieval import is_of_trained_model
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.baseline import Baseline, TermBaseline
-from drag_ray.baselines.dense import Hybrid
+from drag_ray.baselines.dense import Dense, Hybrid
 from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.baselines.features import Features
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
 from drag_ray.corpus.questions import draw_questions
@@ -87,16 +89,20 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     if sections.agent.task in SEARCHING:
         names = [model.name for model in models]
-        retrievers = choose_retrievers(baselines, sections.agent.retrieval)
-        trajectories = _rescore_with_retrievers(trajectories, names, retrievers, index.index_dir.resolve(), folder.path.resolve())
+        chosen = choose_retrievers(baselines, sections.agent.retrieval)
+        trajectories = _rescore_with_retrievers(trajectories, names, chosen, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
         judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
-    reranker = baselines.get(Rerank.name)
-    latency = measure_latency(reranker, index.index_dir, questions) if isinstance(reranker, Rerank) else None
-    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, latency)
+    retrievers = find_trained_retrievers(baselines, index.record.fingerprint)
+    latencies = {
+        name: measure_latency(baseline, index.index_dir, questions)
+        for name, baseline in baselines.items()
+        if isinstance(baseline, RawQuestion) and (isinstance(baseline, Rerank) or name in retrievers)
+    }
+    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, retrievers, latencies)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(build_parts(comparison, context)))
@@ -200,6 +206,12 @@ def choose_retrievers(baselines: Mapping[str, Baseline], retrieval: RetrievalNam
     return {name: baseline for name, baseline in baselines.items() if retrieval == "bm25" or name != Hybrid.name}
 
 
+def find_trained_retrievers(baselines: Mapping[str, Baseline], index_fingerprint: str) -> list[str]:
+    """The baselines that search an index by vectors of a model that was trained."""
+    by_vectors = {name: baseline.vectors_dir for name, baseline in baselines.items() if isinstance(baseline, Dense)}
+    return [name for name, folder in by_vectors.items() if folder and is_of_trained_model(folder, index_fingerprint)]
+
+
 def _rescore_with_retrievers(
     trajectories: dict[str, list[Trajectory]],
     policies: Sequence[str],
@@ -229,7 +241,8 @@ def _compare(
     models: Sequence[ModelPolicy],
     trained: str,
     sections: EvaluateSections,
-    latency: Latency | None,
+    retrievers: Collection[str],
+    latencies: Mapping[str, Latency],
 ) -> Comparison:
     """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
     settings = sections.evaluate
@@ -240,7 +253,8 @@ def _compare(
         subject,
         split=settings.split,
         trained=[model.name for model in models if model.name != BASE_NAME],
-        latency=latency,
+        retrievers=retrievers,
+        latencies=latencies,
         prices=find_prices(settings, models),
         num_resamples=settings.num_resamples,
         seed=sections.seed,

@@ -4,6 +4,7 @@ A part is a range of rows of the page table. Embedding takes by far the longest 
 killed finds the parts that were finished.
 """
 
+import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
+
+_logger = logging.getLogger(__name__)
 
 DIR_NAME = "vector_parts"
 IMAGES_DIR_NAME = "image_vector_parts"
@@ -201,13 +204,32 @@ def embed_texts(config: EmbeddingConfig, index_dir: Path, folder: StageFolder) -
         The number of windows.
 
     Raises:
-        ConfigError: the model cannot be loaded, or makes infinite numbers.
+        ConfigError: the model cannot be loaded, makes infinite numbers, or was trained for another index.
     """
     stage_dir = folder.path.resolve()
     embedder = Step(WindowEmbedder, (config, index_dir.resolve() / PAGES_NAME))
     record = read_record(index_dir)
+    check_trained_for(config, record.fingerprint)
     paths = _embed_parts(embedder, config.device, stage_dir / DIR_NAME, record.num_pages, folder)
     return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config)
+
+
+def check_trained_for(config: EmbeddingConfig, index_fingerprint: str) -> None:
+    """ConfigError where finetune has trained the model for another index, unless that is allowed."""
+    from drag_ray.engine.models.model_folder import locate_model
+    from drag_ray.engine.models.relevance import EmbedderNote, read_note
+
+    note = read_note(locate_model(config.model, "embedding.model"), EmbedderNote)
+    if note is None or note.index_fingerprint in ("", index_fingerprint):
+        return
+    doubt = (
+        f"embedding.model {config.model!r} was trained for another index ({note.index_fingerprint}) than is embedded "
+        f"({index_fingerprint}). Where that is another collection, its vectors can find far less than words do "
+        "(docs/methods/encoders.md): compare `dense` with `question` in an evaluation, or train one for this index."
+    )
+    if not config.other_index:
+        raise ConfigError(f"{doubt} An index that has grown is another too: --embedding.other-index embeds it so.")
+    _logger.warning(doubt)
 
 
 def embed_pictures(config: ImageEmbeddingConfig, index_dir: Path, images_dir: Path, folder: StageFolder) -> int:

@@ -85,7 +85,7 @@ _ENGINE_RUNTIME = (
     *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
     *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
-_EMBEDDING_RUNTIME = ("embedding.device", "embedding.batch_size")
+_EMBEDDING_RUNTIME = ("embedding.device", "embedding.batch_size", "embedding.other_index")
 _ROLLOUT_RUNTIME = (*_ENGINE_RUNTIME, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
 
 STAGES: dict[str, Stage] = {
@@ -209,7 +209,7 @@ STAGES: dict[str, Stage] = {
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
-            version=4,
+            version=5,
             reads=("index",),
             # Before training, the base model and the baselines are compared. What was trained from is known to finetune best, so
             # it comes last; format knows the validation questions.

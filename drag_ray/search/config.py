@@ -84,6 +84,9 @@ class EmbeddingConfig(BaseConfig):
     """where pages are embedded; auto takes GPUs if the cluster has one when the stage starts. Queries are embedded on CPUs"""
     batch_size: int = Field(default=32, ge=1)
     """windows that the model reads at once"""
+    other_index: bool = False
+    """embed an index with a model that finetune has trained for another one: of another collection its vectors can find far less
+    than words do. An index that has grown is another one too"""
 
     @model_validator(mode="after")
     def _moves_on(self) -> Self:

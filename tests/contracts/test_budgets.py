@@ -19,12 +19,12 @@ LINES = {
     "collect": 170,
     "corpus": 4_090,
     "embed": 90,
-    "engine": 3_950,
-    "evaluate": 5_730,
+    "engine": 3_970,
+    "evaluate": 5_775,
     "examples": 280,
-    "finetune": 4_770,
+    "finetune": 4_781,
     "format": 2_760,
-    "index": 570,
+    "index": 586,
     "pipeline": 1_460,
     "process": 2_670,
     "questions": 1_540,
@@ -42,9 +42,9 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 433
-OPTIONS = 370
+OPTIONS = 371
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_981
+TEST_LINES = 49_126
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

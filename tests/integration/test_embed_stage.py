@@ -8,14 +8,15 @@ import embedding_models
 import pytest
 from embedding_models import write_cross_encoder, write_embedding_model
 
-from drag_ray.agent.retrieval import find_vectors, open_dense
+from drag_ray.agent.retrieval import find_vectors, is_of_trained_model, open_dense
 from drag_ray.config import override
-from drag_ray.engine.models.relevance import RerankerNote, write_note
+from drag_ray.engine.models.relevance import EmbedderNote, RerankerNote, write_note
 from drag_ray.errors import ConfigError, DataError, SearchIndexError
 from drag_ray.index import vector_parts
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import compute_identity, run_stage
 from drag_ray.pipeline.stages import STAGES
+from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors
 from drag_ray.stage_runs.folder import StageFolder
@@ -77,6 +78,7 @@ def test_pages_are_embedded_again_with_each_model_that_is_trained_and_the_index_
 
     finish_training(run_dir, seed=2)
     assert search(run_dir) == first  # until there are others
+    assert is_of_trained_model(run_dir / "embed" / "vectors", read_fingerprint(run_dir / "index" / "search_index"))
     open_ones = PageVectors(run_dir / "embed" / "vectors", Searcher(run_dir / "index" / "search_index").record.fingerprint)
     probe = open_ones.record.probe
     with monkeypatch.context() as patched:
@@ -130,6 +132,21 @@ def test_what_cannot_be_embedded_is_refused_and_nothing_is_published(tmp_path: P
     with pytest.raises(DataError, match=r"no page has text, so there is nothing to embed\. Build the index with --corpus\.ocr"):
         embed(silent)
     assert read_manifest(run_dir / "embed") is None
+
+
+def test_a_model_embeds_the_index_that_it_was_trained_for_and_others_where_that_is_said(tmp_path: Path) -> None:
+    model = write_embedding_model(tmp_path / "model")
+    config = configure(tmp_path, model=str(model))
+    write_note(model, EmbedderNote(index_fingerprint=read_fingerprint(tmp_path / "run" / "index" / "search_index")))
+    assert embed(config).counts["windows"] == 7
+    assert run_stage(STAGES["index"], config).counts["windows"] == 7  # with vectors it is the same index
+    grown = configure(tmp_path, (*TEXTS, "oil filter"), str(model))
+    for stage in ("embed", "index"):
+        with pytest.raises(ConfigError, match=r"was trained for another index .* --embedding\.other-index embeds it so"):
+            run_stage(STAGES[stage], grown)
+        allowed = override(grown, {"embedding": {"other_index": True}})
+        assert run_stage(STAGES[stage], allowed).counts["windows"] == 8
+        assert run_stage(STAGES[stage], grown).counts["windows"] == 8  # said once
 
 
 def test_vectors_of_another_index_are_refused_with_what_makes_them_again(tmp_path: Path) -> None:

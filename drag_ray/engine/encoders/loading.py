@@ -58,6 +58,19 @@ def limit_tokens(model: Any, max_tokens: int) -> int:
     return model.max_seq_length
 
 
+def check_vocabulary(model: Any, option: str, folder: str) -> None:
+    """ConfigError if the tokenizer of a model of sentence-transformers knows tokens for which the model has no embedding."""
+    transformer = model.transformers_model
+    if transformer is None:  # such models look their words up otherwise
+        return
+    known, embedded = len(model.tokenizer), transformer.get_input_embeddings().num_embeddings
+    if known > embedded:
+        raise ConfigError(
+            f"{option} {folder!r}: its tokenizer has {known} tokens, and the model embeddings for {embedded} of them. Put the "
+            "tokenizer there that belongs to it, or give it the others with transformers' resize_token_embeddings."
+        )
+
+
 def embed(encode: Any, inputs: Sequence[Any], option: str, dtype: str, *, normalises: bool = True) -> np.ndarray:
     """The vectors of n texts or images: float32 (n, dimensions), whose lengths are made in float32 too.
 

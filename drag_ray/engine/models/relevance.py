@@ -1,10 +1,11 @@
-"""Prompt that asks a causal model whether a page answers a question, and the note beside an adapter trained on it.
+"""Prompt that asks a causal model whether a page answers a question, and the notes beside models that finetune has trained to
+find or to order pages.
 
 The words are those that Qwen3-Reranker was trained with; other causal models understand them too.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -16,7 +17,7 @@ from drag_ray.search.config import RELEVANCE_INSTRUCTION
 from drag_ray.storage.artifacts import write_json
 
 YES, NO = "yes", "no"
-NOTE_NAME = "drag_ray_reranker.json"
+NOTE_NAME, EMBEDDER_NOTE_NAME = "drag_ray_reranker.json", "drag_ray_embedder.json"
 _SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can "
     f'only be "{YES}" or "{NO}".'
@@ -32,6 +33,17 @@ class RerankerNote(BaseConfig):
     """characters that its rows had of a page at most; 0 where nobody knows"""
     index_fingerprint: str = ""
     """of the index whose pages it was trained on; empty where nobody knows"""
+
+
+class EmbedderNote(BaseConfig):
+    """Settings of a trained embedding model."""
+
+    index_fingerprint: str = ""
+    """as of a reranker"""
+
+
+_NAMES = {RerankerNote: NOTE_NAME, EmbedderNote: EMBEDDER_NOTE_NAME}
+_Note = TypeVar("_Note", RerankerNote, EmbedderNote)
 
 
 def write_question(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION) -> list[Message]:
@@ -67,21 +79,21 @@ def write_prompt(tokenizer: Any, question: str, passage: str, instruction: str) 
     )
 
 
-def write_note(adapter_dir: Path, note: RerankerNote) -> None:
-    """Note in an adapter's folder that it is a reranker, and how it is asked."""
-    write_json(adapter_dir / NOTE_NAME, note.model_dump(mode="json"))
+def write_note(folder: Path, note: RerankerNote | EmbedderNote) -> None:
+    """Note in a model's folder that it is a reranker, and how it is asked, or that it is an embedding model."""
+    write_json(folder / _NAMES[type(note)], note.model_dump(mode="json"))
 
 
-def read_note(folder: Path) -> RerankerNote | None:
-    """The note of the reranker in a folder; None where nothing says that it is one.
+def read_note(folder: Path, kind: type[_Note] = RerankerNote) -> _Note | None:
+    """The note of the reranker, or the embedding model, in a folder; None where nothing says that one was trained.
 
     Raises:
         DataError: the note cannot be read.
     """
-    path = folder / NOTE_NAME
+    path = folder / _NAMES[kind]
     try:
-        return RerankerNote.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise DataError(f"{path}: not the note that finetune leaves beside a reranker ({error}). Run finetune again.") from None
+        raise DataError(f"{path}: not the note that finetune leaves beside a model ({error}). Run finetune again.") from None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tqdm import tqdm
 
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import free_gpus, takes_gpus
@@ -37,6 +38,8 @@ _QUESTIONS_PER_ITEM = 16
 _TIMED = 30
 """Questions that are enough for a median."""
 _TIMED_THREADS = 2
+_TIMED_DEPTH = 10
+"""Pages that are found where no model reads them."""
 
 
 class AskedQuestion(NamedTuple):
@@ -134,12 +137,12 @@ def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, reranker: 
     return read
 
 
-def measure_latency(reranker: Rerank, index_dir: Path, questions: Sequence[Question]) -> Latency:
-    """Time search and reading for one question at a time, on a GPU of the cluster if that is where the model reads, or else on
-    two CPUs.
+def measure_latency(baseline: RawQuestion, index_dir: Path, questions: Sequence[Question]) -> Latency:
+    """Time search and reading for one question at a time, on a GPU of the cluster if that is where a model reads, or else on two
+    CPUs.
 
     Args:
-        reranker: prepared.
+        baseline: a reranker, or a search by vectors, prepared.
         index_dir: the folder of the search index.
         questions: the first `_TIMED` are asked, after one that does not count.
 
@@ -147,30 +150,35 @@ def measure_latency(reranker: Rerank, index_dir: Path, questions: Sequence[Quest
         ConfigError: the model cannot be read.
     """
     texts = [question.question for question in questions[: _TIMED + 1]]
-    return run_task(_time_questions, (reranker, index_dir, texts), free_gpus() if takes_gpus(reranker.options.device) else 0)
+    on_gpu = isinstance(baseline, Rerank) and takes_gpus(baseline.options.device)
+    return run_task(time_questions, (baseline, index_dir, texts), free_gpus() if on_gpu else 0)
 
 
-def _time_questions(reranker: Rerank, index_dir: Path, questions: Sequence[str]) -> Latency:
+def time_questions(baseline: RawQuestion, index_dir: Path, questions: Sequence[str]) -> Latency:
     """Runs in the task."""
     import torch
 
     from drag_ray.engine.encoders.reranker import load_page_ranker
 
     torch.set_num_threads(_TIMED_THREADS)
-    options = reranker.options
     searcher = Searcher(index_dir)
-    index = reranker.open_searcher(searcher, questions)
-    ranker = load_page_ranker(options, searcher, reranker.weight, reranker.open_features(searcher))
+    index = baseline.open_searcher(searcher)  # which is not told the questions: to embed one takes time too
+    ranker, depth, on_gpu = None, _TIMED_DEPTH, False
+    if isinstance(baseline, Rerank):
+        options, depth = baseline.options, baseline.options.depth
+        ranker = load_page_ranker(options, searcher, baseline.weight, baseline.open_features(searcher))
+        on_gpu = torch.cuda.is_available() and options.device != "cpu"
     times: list[float] = []
     for question in questions:
         started = time.perf_counter()
-        ranker.rerank(question, index.search(question, options.depth), options.depth)
+        hits = index.search(question, depth)
+        if ranker:
+            ranker.rerank(question, hits, depth)
         times.append(time.perf_counter() - started)
-    on_gpu = torch.cuda.is_available() and options.device != "cpu"
     return Latency(
         median_ms=round(statistics.median(times[1:] or times) * 1000, 1),
         num_questions=max(len(times) - 1, 1),
-        num_pages=options.depth,
+        num_pages=depth if ranker else 0,
         device=torch.cuda.get_device_name() if on_gpu else f"{_TIMED_THREADS} CPU cores",
         gpu_gib=round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else 0.0,
     )

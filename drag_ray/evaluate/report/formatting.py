@@ -175,20 +175,21 @@ def write_incidents(comparison: Comparison) -> list[str]:
 
 
 def write_verdict(comparison: Comparison) -> list[str]:
-    """The policy to deploy, how sure that is, and a sentence on the primary measure for the subject against the baseline; other
-    differences are in the tables.
+    """The policy to deploy in one sentence, and how sure that is in another; where nobody can say, those of `write_gain`."""
+    return _write_deployment(comparison.deployment) if comparison.deployment else write_gain(comparison)
 
-    A subject that searches more than once has another, on all that it shows.
-    """
-    sentences = _write_deployment(comparison.deployment, comparison) if comparison.deployment else []
-    sentences.append(_write_sentence(comparison.primary, comparison.baseline, comparison))
+
+def write_gain(comparison: Comparison) -> list[str]:
+    """A sentence on the primary measure for the subject against the baseline; a subject that searches more than once has another,
+    on all that it shows."""
+    sentences = [_write_sentence(comparison.primary, comparison.baseline, comparison)]
     if comparison.subject in comparison.turns:
         sentences.append(_write_equal_pages(comparison, comparison.baseline))
     return sentences
 
 
-def _write_deployment(deployment: Deployment, comparison: Comparison) -> list[str]:
-    """The policy to deploy with its measures and its cost, and how far it is above the others."""
+def _write_deployment(deployment: Deployment) -> list[str]:
+    """The policy to deploy with its measures and its cost; how far the candidate is above the others."""
     policy, candidate = deployment.policy, deployment.candidate
     known = [row for row in deployment.rows if policy in row.metrics]
     values = ", ".join(f"{row.label} {_write_value(row.metrics[policy].value, row.unit)}" for row in known)
@@ -196,25 +197,29 @@ def _write_deployment(deployment: Deployment, comparison: Comparison) -> list[st
     if policy == candidate and (latency := deployment.latency):
         memory = f" and {latency.gpu_gib:g} GiB of its memory" if latency.gpu_gib else ""
         cost = (
-            f"; a question takes {latency.median_ms:,.0f} ms (median of {latency.num_questions}, one at a time) with "
-            f"{latency.num_pages} pages read on {latency.device}{memory}"
+            f"; a question takes {latency.median_ms:,.0f} ms (median of {latency.num_questions}, one at a time) "
+            f"{f'with {latency.num_pages} pages read ' if latency.num_pages else ''}on {latency.device}{memory}"
         )
-    references = dict.fromkeys(d.reference for row in deployment.rows for d in row.differences)
-    compared = [_write_candidate(deployment, reference, comparison) for reference in references]
-    return [f"Deploy {policy}: {values}{cost}.", *compared]
+    untrained = f"{deployment.best_untrained}, the best without a trained neural model"
+    named, tested = (policy, "It") if policy == candidate else (untrained, f"The candidate {candidate}")
+    references = {d.reference: d.reference for row in deployment.rows for d in row.differences}
+    if policy == candidate:
+        references[deployment.best_untrained] = f"{untrained},"
+    compared = [_write_candidate(deployment, reference, name) for reference, name in references.items()]
+    return [f"Deploy {named}: {values}{cost}.", f"{tested} is {'; and '.join(compared)}."]
 
 
-def _write_candidate(deployment: Deployment, reference: str, comparison: Comparison) -> str:
-    """The candidate beside another policy, by each of the measures."""
-    differences = [(row, row.difference(deployment.candidate, reference)) for row in deployment.rows]
+def _write_candidate(deployment: Deployment, reference: str, name: str) -> str:
+    """The candidate beside another policy, which is called so, by each of the measures: those that come to the same together."""
     words = {Finding.MORE: "surely above", Finding.LESS: "surely below"}
-    found = [
-        f"{words.get(difference.finding or Finding.UNSURE, 'not surely above or below')} by {write_label(row)} "
-        f"({write_difference(difference, row)})"
-        for row, difference in differences
-    ]
-    best = ", the best for which no language model or reranker was trained," if reference == deployment.best_untrained else ""
-    return f"Against {reference}{best} {deployment.candidate} is {' and '.join(found)}."
+    found: dict[str, list[str]] = {}
+    for row in deployment.rows:
+        difference = row.difference(deployment.candidate, reference)
+        needed = f", would need {write_num_needed(difference.num_needed)} questions" if difference.num_needed else ""
+        said = words.get(difference.finding or Finding.UNSURE, "not surely above or below")
+        found.setdefault(said, []).append(f"{write_label(row)} ({write_difference(difference, row)}{needed})")
+    by_finding = [(said, " and ".join(cells)) for said, cells in found.items()]
+    return " and ".join(f"{said} {name if place == 0 else 'it'} by {cells}" for place, (said, cells) in enumerate(by_finding))
 
 
 def _write_value(value: float | None, unit: Unit) -> str:

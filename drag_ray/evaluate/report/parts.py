@@ -52,7 +52,11 @@ def build_parts(comparison: Comparison, context: ReportContext) -> list[Part]:
     parts = [
         Part("Questions", [formatting.write_split(comparison, context)]),
         Part("Measures", table=[["measure", *comparison.policies], *metrics]),
-        Part("Differences", table=[["difference", *heads], *differences]),
+        Part(
+            "Differences",
+            formatting.write_gain(comparison) if comparison.deployment else [],
+            table=[["difference", *heads], *differences],
+        ),
         Part("Tests", table=_build_tests_table(comparison)),
         Part("Parts of the questions", table=_build_strata_table(comparison.primary.label, comparison.strata, comparison)),
         Part("Recall by task", table=_build_strata_table("recall", comparison.recalls, comparison)),

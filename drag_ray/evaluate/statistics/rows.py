@@ -1,9 +1,9 @@
 """Every measure with its interval, every difference with its test.
 
-The verdict may rest on a family of tests: the subject against every other policy on a few measures, corrected together.
+The verdict may rest on a family of tests: one policy or some against others on a few measures, corrected together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,29 +95,32 @@ def _build_metrics(table: Table, resampling: Resampling) -> list[Metric]:
     return metrics
 
 
-def correct_rows(rows: Sequence[Row], criterion: Criterion, subject: str, top_k: int, resampling: Resampling) -> tuple[Row, ...]:
-    """The rows with Holm's correction over the family, in the differences of `subject` and the measures that `criterion` has
+def correct_rows(
+    rows: Sequence[Row], criterion: Criterion, subjects: Collection[str], top_k: int, resampling: Resampling
+) -> tuple[Row, ...]:
+    """The rows with Holm's correction over the family, in the differences of `subjects` and the measures that `criterion` has
     tested: what they come to, and what would have been detected at the level that the correction leaves them.
 
     Hit@top_k is the first-hit rate by another name: where that is tested, it has that p-value and counts once.
     """
     same = f"hit_at_{top_k}" if FIRST_HIT_RATE in criterion.tested else ""
     tests = {
-        (row.name, difference.reference): difference.p_value
+        (row.name, difference.policy, difference.reference): difference.p_value
         for row in rows
         if row.name in criterion.tested and row.name != same
         for difference in row.differences
-        if difference.policy == subject and difference.p_value is not None
+        if difference.policy in subjects and difference.p_value is not None
     }
     p_values, alpha = list(tests.values()), 1 - resampling.confidence
     num_clusters = compute_cluster_sizes(resampling.clusters).num_clusters
     corrected = dict(zip(tests, zip(holm(p_values), compute_holm_levels(p_values, alpha), strict=True), strict=True))
 
     def correct(row: Row, difference: Difference) -> Difference:
-        found = corrected.get((FIRST_HIT_RATE if row.name == same else row.name, difference.reference))
-        if difference.policy != subject or found is None:
+        policy = difference.policy
+        found = corrected.get((FIRST_HIT_RATE if row.name == same else row.name, policy, difference.reference))
+        if found is None:
             return difference
-        return _correct_difference(difference, *found, num_clusters, row.metrics[subject].n, alpha)
+        return _correct_difference(difference, *found, num_clusters, row.metrics[policy].n, alpha)
 
     return tuple(replace(row, differences=tuple(correct(row, difference) for difference in row.differences)) for row in rows)
 

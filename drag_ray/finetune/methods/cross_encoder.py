@@ -38,9 +38,10 @@ class CrossEncoder(EncoderMethod):
         """With one label: a new head where the model has none."""
         import sentence_transformers
 
-        from drag_ray.engine.encoders.loading import limit_tokens, load_encoder
+        from drag_ray.engine.encoders.loading import check_vocabulary, limit_tokens, load_encoder
 
         model = load_encoder(sentence_transformers.CrossEncoder, Path(folder), self.option, "float32", device, num_labels=1)
+        check_vocabulary(model, self.option, folder)
         limit_tokens(model, self.max_tokens)
         return model
 

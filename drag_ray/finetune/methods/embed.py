@@ -7,11 +7,13 @@ Where a teacher has scored the pages, its distribution over those of a row is le
 Wang et al., 2022, https://arxiv.org/abs/2207.02578).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from drag_ray.engine.models.relevance import EmbedderNote, write_note
 from drag_ray.errors import TrainError
 from drag_ray.finetune.methods.encoder import EncoderMethod, JudgedQuestion, mix_labels
 from drag_ray.search.config import EmbeddingConfig
@@ -56,9 +58,10 @@ class Embed(EncoderMethod):
         """As it is."""
         from sentence_transformers import SentenceTransformer
 
-        from drag_ray.engine.encoders.loading import limit_tokens, load_encoder
+        from drag_ray.engine.encoders.loading import check_vocabulary, limit_tokens, load_encoder
 
         model = load_encoder(SentenceTransformer, Path(folder), self.option, "float32", device)
+        check_vocabulary(model, self.option, folder)
         limit_tokens(model, self.max_tokens)
         return model
 
@@ -95,6 +98,11 @@ class Embed(EncoderMethod):
         embedder = Embedder(EmbeddingConfig(model=str(folder), window_tokens=self.max_tokens, overlap_tokens=0))
         return (embedder.embed_pages(passages) @ embedder.embed_queries([question])[0]).tolist()
 
+    def write_note(self, folder: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
+        """Of which index its pages were."""
+        write_note(folder, EmbedderNote(index_fingerprint=index_fingerprint))
+
     def take_probe(self, row: dict[str, Any]) -> tuple[str, list[str]]:
         """Its evidence and what stands beside it, itself where nothing does."""
-        return row["anchor"], [row["positive"], *(row[f"negative_{place + 1}"] for place in range(self.negatives)), row["anchor"]]
+        beside = [row[f"negative_{place + 1}"] for place in range(self.negatives)] or [row["anchor"]]
+        return row["anchor"], [row["positive"], *beside]

@@ -96,8 +96,11 @@ class EncoderMethod(Method):
         return found
 
     def judge(self, name: str, pages: Sequence[Row]) -> JudgedQuestion:
-        """A question of its rows. Raises what `read` does."""
-        passages = sorted((read_passage(page) for page in pages), key=lambda page: not page["is_evidence"])
+        """A question of its rows, without other pages that read as its evidence does. Raises what `read` does."""
+        found = [read_passage(page) for page in pages]
+        evidence = {page["passage"] for page in found if page["is_evidence"]}
+        told = [page for page in found if page["is_evidence"] or page["passage"] not in evidence]
+        passages = sorted(told, key=lambda page: not page["is_evidence"])
         kinds = [page["is_evidence"] for page in passages]
         return JudgedQuestion(
             name=name,

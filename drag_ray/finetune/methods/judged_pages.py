@@ -6,8 +6,8 @@ from typing import Any, NotRequired, TypedDict
 from drag_ray.engine.conversation import Row, take_columns
 
 NOTHING_TO_COMPARE = (
-    "no question has both evidence and another page. Raise format.relevance_pages or format.relevance_depth, or name evidence "
-    "that the index has."
+    "no question has both evidence and another page with other text. Raise format.relevance_pages or format.relevance_depth, or "
+    "name evidence that the index has."
 )
 _LEARNED = 0.9
 """of the loss of who cannot tell pages apart, above the least one"""

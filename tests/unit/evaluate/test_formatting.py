@@ -11,6 +11,7 @@ from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
 from drag_ray.evaluate.report.formatting import (
     write_finding,
+    write_gain,
     write_interval,
     write_num_needed,
     write_number,
@@ -157,29 +158,60 @@ RERANKED = {
 
 def test_what_to_deploy_is_said_first_with_its_cost_and_how_sure_it_is():
     latency = Latency(median_ms=142.4, num_questions=30, num_pages=20, device="2 CPU cores", gpu_gib=0.0)
-    comparison = build_comparison({**RERANKED, "tuned+rerank": [1] * 40}, subject="tuned", latency=latency)
+    comparison = build_comparison({**RERANKED, "tuned+rerank": [1] * 40}, subject="tuned", latencies={"rerank": latency})
     assert comparison.deployment
     assert (comparison.deployment.candidate, comparison.deployment.best_untrained) == ("rerank", "hybrid")
     tests = [d.adjusted_p_value for row in comparison.deployment.rows for d in row.differences]
     assert len(tests) == 4  # two measures, two references: no other difference makes them less sure
-    deploy, question, untrained, subject = write_verdict(comparison)
+    deploy, surely = write_verdict(comparison)
     assert deploy == (
         "Deploy rerank: Hit@1 95.0 %, MRR 0.975; a question takes 142 ms (median of 30, one at a time) with 20 pages read on "
         "2 CPU cores."
     )
-    assert question.startswith("Against question rerank is surely above by Hit@1 % (+95.0 [")
-    assert untrained.startswith(
-        "Against hybrid, the best for which no language model or reranker was trained, rerank is surely above by Hit@1 % (+70"
-    )
+    assert surely.startswith("It is surely above question by Hit@1 % (+95.0 [")
+    assert "; and surely above hybrid, the best without a trained neural model, by Hit@1 % (+70" in surely
+    [subject] = write_gain(comparison)
     assert subject.startswith("Cannot tell whether tuned finds more than base")
 
 
 def test_what_is_not_surely_better_than_the_untrained_is_not_deployed():
     ranks = {**RERANKED, "rerank": [2] * 29 + [1] * 11}
     latency = Latency(median_ms=142.4, num_questions=30, num_pages=20, device="2 CPU cores", gpu_gib=0.0)
-    deploy, _, untrained, _ = write_verdict(build_comparison(ranks, latency=latency))
-    assert deploy == "Deploy hybrid: Hit@1 25.0 %, MRR 0.625."
-    assert "rerank is not surely above or below by Hit@1 % (+2.5 [" in untrained
+    deploy, unsure = write_verdict(build_comparison(ranks, latencies={"rerank": latency}))
+    assert deploy == "Deploy hybrid, the best without a trained neural model: Hit@1 25.0 %, MRR 0.625."
+    assert unsure.startswith("The candidate rerank is surely above question by Hit@1 % (+27.5 [")
+    assert "; and not surely above or below hybrid by Hit@1 % (+2.5 [" in unsure
+    assert ", would need about " in unsure
+
+
+def test_measures_that_come_to_different_things_are_told_apart():
+    ranks = {"base": [3] * 40, "question": [2] * 40, "tuned": [1] * 14 + [4] * 26}
+    _, found = write_verdict(build_comparison(ranks))
+    assert found.startswith("It is surely above question, the best without a trained neural model, by Hit@1 % (+35.0 [")
+    assert "and not surely above or below it by MRR (+0.0" in found
+
+
+def test_vectors_of_a_trained_model_are_a_candidate_and_no_reference():
+    ranks = {**RERANKED, "dense": [1] * 39 + [2], "index_dense": [3] * 40, "features+hybrid": [1] * 40}
+    latency = Latency(median_ms=9.6, num_questions=30, num_pages=0, device="2 CPU cores", gpu_gib=0.0)
+    comparison = build_comparison(ranks, retrievers=["dense", "hybrid"], latencies={"dense": latency})
+    deployment = comparison.deployment
+    assert deployment
+    assert deployment.candidates == ("hybrid", "rerank", "dense")
+    assert (deployment.policy, deployment.best_untrained) == ("dense", "base")
+    alone = build_comparison({name: ranks[name] for name in ("base", "question", "dense", "tuned")}, retrievers=["dense"])
+    assert alone.deployment
+    found = [[d.adjusted_p_value for row in one.rows for d in row.differences] for one in (deployment, alone.deployment)]
+    assert [len(p_values) for p_values in found] == [4, 4]
+    assert sum(p or 0 for p in found[0]) > sum(p or 0 for p in found[1])  # corrected for twelve tests, and for four
+    deploy, surely = write_verdict(comparison)
+    assert deploy == (
+        "Deploy dense: Hit@1 97.5 %, MRR 0.988; a question takes 10 ms (median of 30, one at a time) on 2 CPU cores."
+    )
+    assert surely.startswith("It is surely above question by Hit@1 % (")
+    untrained = build_comparison(ranks).deployment
+    assert untrained
+    assert (untrained.candidates, untrained.best_untrained) == (("rerank",), "features+hybrid")
 
 
 def test_without_a_reranker_the_trained_writer_is_the_candidate_and_what_is_trained_is_no_reference():
@@ -212,7 +244,7 @@ def test_a_gain_is_not_sure_before_it_is_corrected():
 
 
 def test_all_searches_are_compared_at_equal_pages_and_the_pages_are_said():
-    sentences = write_verdict(build_searching("question", baseline="question", subject="base"))
+    sentences = write_gain(build_searching("question", baseline="question", subject="base"))
     assert sentences[-1] == (
         "With all its searches base shows 5.00 pages a question and finds the evidence of 66.7 %; question with as many pages of "
         "66.7 % (+0.0 points, 95% interval +0.0..+0.0, raw p=1)."

@@ -1,7 +1,10 @@
 """What policies find by words and by vectors at once, searched again for the replies that they gave."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from embedding_models import write_embedding_model, write_page_vectors
@@ -9,12 +12,15 @@ from factories import asked_at, build_question, build_search, build_trajectory, 
 from small_index import index_texts
 
 from drag_ray.agent.environment import compute_evidence_rank
-from drag_ray.baselines.dense import Hybrid
+from drag_ray.baselines.dense import Dense, Hybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank
+from drag_ray.engine.encoders.embedding import Embedder
+from drag_ray.engine.models.relevance import EmbedderNote, write_note
+from drag_ray.evaluate.policies.reranked_policies import time_questions
 from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
 from drag_ray.evaluate.results import compute_result
-from drag_ray.evaluate.stage import choose_retrievers
+from drag_ray.evaluate.stage import choose_retrievers, find_trained_retrievers
 from drag_ray.search.dense import fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
@@ -39,6 +45,37 @@ def test_what_a_policy_finds_is_reranked_whatever_finds_it(hybrid: Hybrid) -> No
     baselines = {"question": RawQuestion(), "hybrid": hybrid, "rerank": Rerank()}
     assert list(choose_retrievers(baselines, "bm25")) == ["question", "hybrid", "rerank"]
     assert list(choose_retrievers(baselines, "dense")) == ["question", "rerank"]
+
+
+def test_vectors_of_a_trained_model_are_known_by_its_note_or_by_its_copy_beside_them(searcher: Searcher, tmp_path: Path) -> None:
+    fingerprint = searcher.record.fingerprint
+    for stage in ("index", "embed"):
+        write_page_vectors(searcher, write_embedding_model(tmp_path / stage / "named"), tmp_path / stage / "vectors")
+    embedded, own = tmp_path / "embed" / "vectors", tmp_path / "index" / "vectors"
+    baselines = {"dense": Dense(embedded), "hybrid": Hybrid(embedded), "index_dense": Dense(own), "question": RawQuestion()}
+    assert find_trained_retrievers(baselines, fingerprint) == []
+    write_note(tmp_path / "index" / "named", EmbedderNote(index_fingerprint=fingerprint))
+    assert find_trained_retrievers(baselines, fingerprint) == ["index_dense"]
+    (tmp_path / "embed" / "model").mkdir()
+    assert find_trained_retrievers(baselines, fingerprint) == ["dense", "hybrid", "index_dense"]
+
+
+def test_the_time_of_a_search_by_vectors_is_that_of_embedding_the_question_too(
+    searcher: Searcher, hybrid: Hybrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[str] = []
+    embed_queries = Embedder.embed_queries
+
+    def embed_slowly(embedder: Embedder, texts: Sequence[str]) -> Any:
+        embedded.extend(texts)
+        time.sleep(0.05)
+        return embed_queries(embedder, texts)
+
+    monkeypatch.setattr(Embedder, "embed_queries", embed_slowly)
+    found = time_questions(hybrid, searcher.index_dir, ["rotor", "fuel pump", "oil"])
+    assert embedded[1:] == ["rotor", "fuel pump", "oil"]
+    assert (found.num_questions, found.num_pages, found.device, found.gpu_gib) == (2, 0, "2 CPU cores", 0.0)
+    assert found.median_ms >= 50
 
 
 def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Searcher, hybrid: Hybrid) -> None:

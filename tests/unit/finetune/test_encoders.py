@@ -12,11 +12,15 @@ import pytest
 import torch
 from embedding_models import write_cross_encoder, write_embedding_model
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
+from drag_ray.engine.models.relevance import EmbedderNote, read_note
 from drag_ray.errors import ConfigError, DataError, NotFiniteError, TrainError
 from drag_ray.finetune import encoder_trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
@@ -81,7 +85,8 @@ def train(job: TrainJob, kept: Path, resume_from: Path | None = None) -> dict[st
 def publish(job: TrainJob, checkpoint: Path, outcome: dict[str, Any], stage_dir: Path) -> Path:
     row_options = {"relevance_chars": 300, "teacher": {"model": "large/reader"}}
     counts = {**outcome["counts"], "steps": 60}
-    described = Description(job.config, counts, {"format": "ab"}, None, row_options, outcome["probe"])
+    record = AgentRecord(agent=AgentConfig(), index_fingerprint="0123abcd")
+    described = Description(job.config, counts, {"format": "ab"}, record, row_options, outcome["probe"])
     publish_encoder(checkpoint, job.model, described, stage_dir)
     found = find_encoder(stage_dir)
     assert found
@@ -108,8 +113,34 @@ def test_questions_with_pages_of_one_kind_are_counted_and_alone_refused(method: 
     job = write_job(tmp_path, method, [*alone, *build_rows()])
     assert tokenize_training_rows(job).counts["rows_without_advantage"] == 2
     shutil.rmtree(tmp_path / "start")
-    with pytest.raises(DataError, match=r"train\.jsonl: in all 2 rows no question has both evidence and another page\. Raise"):
+    with pytest.raises(
+        DataError, match=r"train\.jsonl: in all 2 rows no question has both evidence and another page with other text\. Raise"
+    ):
         tokenize_training_rows(write_job(tmp_path, method, alone))
+
+
+@by_method
+def test_pages_that_read_as_the_evidence_are_left_out_and_alone_refused(method: str, tmp_path: Path) -> None:
+    alike = judge("a", "first", "second", others=("second", "first"))
+    mixed = judge("b", "third", others=("third", "fourth"))
+    job = write_job(tmp_path, method, [*alike, *mixed])
+    read = tokenize_training_rows(job)
+    assert read.counts["rows_without_advantage"] == 4
+    chosen = job.config.chosen_method
+    assert isinstance(chosen, EncoderMethod)
+    assert [set(chosen.take_probe(row)[1]) for row in read.train.rows] == [{"third", "fourth"}]
+    shutil.rmtree(tmp_path / "start")
+    with pytest.raises(DataError, match=r"in all 4 rows no question has both evidence and another page with other text\. Raise"):
+        tokenize_training_rows(write_job(tmp_path, method, alike))
+
+
+@pytest.mark.seconds
+@by_method
+def test_a_model_that_scores_all_pages_of_a_question_alike_is_refused(method: str, tmp_path: Path) -> None:
+    rows = [row for thing in THINGS for row in judge(f"query: {thing}", f"{thing}s", others=(f"{thing}es", f"{thing}ing"))]
+    job = write_job(tmp_path, method, rows, epochs=2)  # of none of these words the model knows one
+    with pytest.raises(TrainError, match=r"gives all pages of a question the same score\. Lower finetune\.learning_rate"):
+        train(job, tmp_path / "kept")
 
 
 @pytest.mark.seconds
@@ -128,6 +159,9 @@ def test_it_learns_and_what_is_published_is_what_was_trained(method: str, tmp_pa
     assert "library_name: sentence-transformers" in card
     assert "lora_r" not in card
     assert "distillation)" not in card
+    note = read_note(folder) if method == "cross_encoder" else read_note(folder, EmbedderNote)
+    assert note
+    assert note.index_fingerprint == "0123abcd"
     question, pages = "query: wing", ["page: rotor", "page: wing pump"]
     if method == "cross_encoder":
         assert find_reranker(tmp_path) == folder
@@ -210,6 +244,19 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(method: str, tmp_path: 
         train(job, tmp_path / "kept")
     (tmp_path / "start" / WEIGHTS_NAME).rename(tmp_path / "start" / "pytorch_model.bin")
     with pytest.raises(ConfigError, match=rf"weights as a pickle, which are not read\. Name a {chosen.option} with"):
+        train(job, tmp_path / "kept")
+
+
+@pytest.mark.seconds
+@by_method
+def test_a_tokenizer_with_more_tokens_than_the_model_embeds_is_refused(method: str, tmp_path: Path) -> None:
+    job = write_job(tmp_path, method, epochs=1)
+    tokenizer = AutoTokenizer.from_pretrained(job.model)
+    tokenizer.add_tokens(["rivet", "hinge"])
+    tokenizer.save_pretrained(job.model)
+    with pytest.raises(
+        ConfigError, match=rf"{method}\.model '.*': its tokenizer has 18 tokens, .* for 16 of them\. Put .*resize"
+    ):
         train(job, tmp_path / "kept")
 
 

@@ -11,6 +11,7 @@ from small_index import open_index
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
+from drag_ray.engine.models.relevance import EMBEDDER_NOTE_NAME, EmbedderNote, write_note
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, count_pages, merge_parts, plan_parts, read_part
@@ -62,6 +63,27 @@ def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, 
     record = PageVectors(tmp_path / "vectors", "abc").record
     assert EmbeddingConfig(**record.embedding) == config
     assert record.probe == pytest.approx(alone.embed_queries([PROBE])[0].tolist(), abs=1e-6)
+
+
+def test_a_model_that_was_trained_for_another_index_is_refused_unless_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = write_embedding_model(tmp_path / "model")
+    config = EmbeddingConfig(model=str(model))
+    vector_parts.check_trained_for(config, "abc")  # nobody has trained it
+    for trained_for in ("", "abc"):
+        write_note(model, EmbedderNote(index_fingerprint=trained_for))
+        vector_parts.check_trained_for(config, "abc")
+    write_note(model, EmbedderNote(index_fingerprint="0123"))
+    said = r"embedding\.model .* was trained for another index \(0123\) than is embedded \(abc\)"
+    with pytest.raises(ConfigError, match=rf"{said}.* or train one for this index\..* --embedding\.other-index embeds it so"):
+        vector_parts.check_trained_for(config, "abc")
+    assert not caplog.messages
+    vector_parts.check_trained_for(config.model_copy(update={"other_index": True}), "abc")
+    assert "was trained for another index (0123)" in caplog.text
+    (model / EMBEDDER_NOTE_NAME).write_text("[]")
+    with pytest.raises(DataError, match=r"drag_ray_embedder\.json: not the note that finetune leaves beside a model"):
+        vector_parts.check_trained_for(config, "abc")
 
 
 def test_pages_without_text_make_a_part_without_vectors(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
