@@ -17,17 +17,17 @@ LINES = {
     "cli": 640,
     "cluster": 1_280,
     "collect": 170,
-    "corpus": 4_090,
+    "corpus": 4_100,
     "embed": 90,
     "engine": 3_970,
-    "evaluate": 5_775,
+    "evaluate": 5_810,
     "examples": 280,
-    "finetune": 4_781,
+    "finetune": 4_790,
     "format": 2_760,
-    "index": 586,
+    "index": 590,
     "pipeline": 1_460,
     "process": 2_670,
-    "questions": 1_540,
+    "questions": 1_550,
     "recipes": 1_320,
     "rl": 1_050,
     "rollout": 3_320,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 433
 OPTIONS = 371
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 49_126
+TEST_LINES = 49_280
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
