@@ -12,6 +12,7 @@ from training_cases import describe_descent
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
+from drag_ray.finetune.methods.method import TrainerOptions
 from drag_ray.finetune.methods.sft import SFT
 
 LENGTHS = (5, 3, 90, 2, 11, 8, 4, 21)
@@ -20,7 +21,7 @@ LENGTHS = (5, 3, 90, 2, 11, 8, 4, 21)
 def build_model() -> LlamaForCausalLM:
     """Two layers with random weights over 50 tokens, with fewer heads of keys than of queries."""
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    shape: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
     return LlamaForCausalLM(LlamaConfig(vocab_size=50, num_attention_heads=4, num_key_value_heads=2, **shape))
 
 
@@ -49,8 +50,15 @@ def list_rows() -> list[dict[str, Any]]:
 def build_trainer(model: Any, arguments: SFTConfig, *, packs: bool) -> Any:
     """The trainer of the method on these rows, which are those of the evaluation too."""
     rows = Dataset.from_list(list_rows())
-    parts: dict[str, Any] = {"model": model, "args": arguments, "train_dataset": rows, "eval_dataset": rows}
-    return SFT(packing=packs).build_trainer({**parts, "processing_class": load_shared_tokenizer(), "peft_config": None}, None)
+    options: TrainerOptions = {
+        "model": model,
+        "args": arguments,
+        "train_dataset": rows,
+        "eval_dataset": rows,
+        "processing_class": load_shared_tokenizer(),
+        "peft_config": None,
+    }
+    return SFT(packing=packs).build_trainer(options, None)
 
 
 def train_in_process(rank: int, port: int, folder: Path) -> None:

@@ -22,7 +22,7 @@ LINES = {
     "engine": 3_950,
     "evaluate": 5_730,
     "examples": 280,
-    "finetune": 4_770,
+    "finetune": 4_890,
     "format": 2_760,
     "index": 570,
     "pipeline": 1_460,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 433
-OPTIONS = 370
+FILES = 434
+OPTIONS = 372
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_960
+TEST_LINES = 49_280
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

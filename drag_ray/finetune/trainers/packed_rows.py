@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
 
 from drag_ray.finetune.trainers.shared_prefixes import sees_whole_context
 
@@ -58,12 +58,15 @@ def attend_by_row(
     if _has_flash(query, value) and not options.get("dropout"):
         # PyTorch 2.11 knows no `enable_gqa`, and later ones refuse fewer heads of keys without it.
         num_alike = query.shape[1] // key.shape[1]
-        tokens = [states[0].transpose(0, 1) for states in (query, repeat_kv(key, num_alike), repeat_kv(value, num_alike))]
+        heads = (query, repeat_kv(key, num_alike), repeat_kv(value, num_alike))
+        asked, keys, values = (states[0].transpose(0, 1) for states in heads)
         ends = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
-        return varlen_attn(*tokens, *ends, scale=options.get("scaling"), window_size=(-1, 0))[None], None
+        together: Any = varlen_attn(asked, keys, values, *ends, scale=options.get("scaling"), window_size=(-1, 0))
+        return together[None], None
     lengths = cu_seq_lens_q.diff().tolist()
     rows = zip(*(states.split(lengths, dim=2) for states in (query, key, value)), strict=True)
-    return torch.cat([sdpa_attention_forward(module, *row, None, **options)[0] for row in rows], dim=1), None
+    attended = [sdpa_attention_forward(module, asked, keys, values, None, **options)[0] for asked, keys, values in rows]
+    return torch.cat(attended, dim=1), None
 
 
 def _has_flash(query: torch.Tensor, value: torch.Tensor) -> bool:
@@ -73,9 +76,9 @@ def _has_flash(query: torch.Tensor, value: torch.Tensor) -> bool:
     return query.is_cuda and query.dtype != torch.float32 and fits and torch.cuda.get_device_capability(query.device)[0] >= 8
 
 
-def _mask_padding(*args: Any, attention_mask: torch.Tensor | None = None, **options: Any) -> torch.Tensor | None:
+def _mask_padding(*, attention_mask: torch.Tensor | None = None, **options: Any) -> torch.Tensor | None:
     """The mask of padded rows; a pack needs none."""
-    return None if attention_mask is None else sdpa_mask(*args, attention_mask=attention_mask, **options)
+    return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **options)
 
 
 AttentionInterface.register(_NAME, attend_by_row)

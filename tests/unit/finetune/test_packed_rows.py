@@ -20,8 +20,6 @@ from drag_ray.finetune.trainers.packed_rows import keep_rows_apart
 
 pytestmark = pytest.mark.seconds
 
-EXACT = {"rtol": 1e-5, "atol": 1e-5}
-
 
 def compute_step(model: Any) -> tuple[float, dict[str, torch.Tensor]]:
     """The loss of a step with all rows, and the adapter after it, from transformers' own loss of each row by itself."""
@@ -44,7 +42,7 @@ def check_step(loss: float, adapter: dict[str, torch.Tensor]) -> None:
     assert loss == pytest.approx(expected_loss, rel=1e-5)
     assert len(expected) == 12
     assert all((expected[name] - before[name]).abs().max() > 1e-4 for name in expected)
-    torch.testing.assert_close(adapter, expected, **EXACT)
+    torch.testing.assert_close(adapter, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("packs", [True, False])
@@ -91,7 +89,10 @@ def attend_segments(
     assert longest == ends.diff().max()
     assert query.shape == key.shape == value.shape
     parts = [[states[first:last].transpose(0, 1) for states in (query, key, value)] for first, last in itertools.pairwise(ends)]
-    attended = [scaled_dot_product_attention(*part, scale=scale, is_causal=window_size == (-1, 0)) for part in parts]
+    attended = [
+        scaled_dot_product_attention(query, key, value, scale=scale, is_causal=window_size == (-1, 0))
+        for query, key, value in parts
+    ]
     return torch.cat([rows.transpose(0, 1) for rows in attended])
 
 
