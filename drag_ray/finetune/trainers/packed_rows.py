@@ -12,6 +12,7 @@ from drag_ray.finetune.trainers.shared_prefixes import sees_whole_context
 
 _NAME = "sdpa_by_row"
 """of the attention in the configuration of a model"""
+_HALF = (torch.bfloat16, torch.float16)
 _LARGEST_HEAD = 256
 """of PyTorch's flash attention"""
 
@@ -73,7 +74,7 @@ def _has_flash(query: torch.Tensor, value: torch.Tensor) -> bool:
     """True where PyTorch has flash attention for rows of different lengths: half precision, on GPUs since Ampere."""
     size = query.shape[-1]
     fits = size == value.shape[-1] and size % 8 == 0 and size <= _LARGEST_HEAD
-    return query.is_cuda and query.dtype != torch.float32 and fits and torch.cuda.get_device_capability(query.device)[0] >= 8
+    return query.is_cuda and query.dtype in _HALF and fits and torch.cuda.get_device_capability(query.device)[0] >= 8
 
 
 def _mask_padding(*, attention_mask: torch.Tensor | None = None, **options: Any) -> torch.Tensor | None:
