@@ -7,14 +7,25 @@ Each combination of `--workers` and `--zero` is a run of the finetune stage of i
 say does not matter for the speed. Tokens count from the end of the `--warm-up` steps on; memory is what the GPU's driver reports.
 A combination that fails is reported with its reason.
 
-With `--shapes 8b` MODEL is a tokenizer's folder, and the model has the shapes of Qwen3-VL-8B and random weights.
+With `--shapes 8b` MODEL is a tokenizer's folder, and the model has the shapes of Qwen3-VL-8B and random weights. 1.5b and 7b are
+the shapes of Qwen2.5, whose rows are of text.
+
+python benchmarks/bench_finetune_speed.py --model embedded --shapes 1.5b,7b --row-tokens 300-700,4096
+    --ways padded,packed,packed+liger,trl,trl+liger --name finetune_packing
+
+compares supervised training in the ways that `--ways` names, for each of the shapes and of `--row-tokens`, the tokens of a row or
+the least and most of them: the stage with `finetune.sft.packing` off, on, and with `finetune.liger`; and a script of plain TRL
+(`plain_trl.py`) that packs, with Liger or without. A step has `--step-tokens` in each of them, or one row at least. `liger` needs
+the package liger-kernel. LoRA, learning rate, dropout and checkpointing are those of `--finetune.*` in all of them.
 """
 
 import argparse
 import itertools
 import json
 import os
+import random
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +33,10 @@ from typing import Any
 
 import torch
 from bench_collect_images import write_page
+from plain_trl import PlainOptions
 from qwen3_vl_shapes import SHAPES_8B, SHAPES_TINY, write_model, write_random_weights
 from record import write_result
+from transformers import AutoModelForCausalLM, Qwen2Config
 from watch import Watch
 
 from drag_ray.cluster.connection import connect
@@ -40,6 +53,47 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
 _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
+_TEXT_SHAPES: dict[str, dict[str, Any]] = {
+    # Qwen/Qwen2.5-1.5B-Instruct and Qwen/Qwen2.5-7B-Instruct, config.json
+    "1.5b": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    },
+    "7b": {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+    },
+    "tiny-text": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    },
+}
+_WAYS = {
+    "padded": ["--no-finetune.sft.packing"],
+    "packed": ["--finetune.sft.packing"],
+    "packed+liger": ["--finetune.sft.packing", "--finetune.liger"],
+}
+_PLAIN_WAYS = {"trl": False, "trl+liger": True}
+"""Whether it uses Liger."""
+_PACK_TOKENS = 4096
+"""of a pack of plain TRL"""
+_AROUND_TEXT = 64
+"""Tokens that a chat template has room for."""
 
 
 class GpuMemory(Watch):
@@ -66,12 +120,14 @@ def write_rows(run_dir: Path, model: str, kind: str, num_rows: int, options: arg
     folder = run_dir / "format" / kind
     folder.mkdir(parents=True)
     (folder / "validation.jsonl").write_text("")
+    draw = random.Random(0)
     with (folder / "train.jsonl").open("w") as lines:
         for number in range(num_rows):
+            prompt_tokens = draw.randint(*options.prompt_range)
             first = number % options.different_rows * options.page_images
             images = keys[first : first + options.page_images]
             shown = [{"type": "image", "text": None} for _ in images]
-            question = {"type": "text", "text": f"Question {number}:" + filler * options.prompt_tokens}
+            question = {"type": "text", "text": f"Question {number}:" + filler * prompt_tokens}
             reply = [{"role": "assistant", "content": [{"type": "text", "text": filler * options.reply_tokens}]}]
             row = {"prompt": [{"role": "user", "content": [question, *shown]}], "images": images}
             lines.writelines(json.dumps(row | learned) + "\n" for learned in give_replies(kind, reply))
@@ -105,10 +161,58 @@ def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
     }
 
 
+def measure_plain(train_path: Path, model: str, config: RunConfig, batch_size: int, liger: bool, warm_up: int) -> dict[str, Any]:
+    """One run of plain TRL, in a process of its own."""
+    settings = config.finetune
+    options = PlainOptions(
+        model=model,
+        train_path=str(train_path),
+        max_length=_PACK_TOKENS,
+        per_device_train_batch_size=batch_size,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        use_liger_kernel=liger,
+        lora_dropout=settings.lora_dropout,
+        learning_rate=settings.learning_rate,
+        target_modules=list(settings.target_modules),
+    )
+    with GpuMemory() as memory:
+        command = [sys.executable, str(Path(__file__).with_name("plain_trl.py")), json.dumps(options)]
+        ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        return {"failed": ended.stderr.strip()[-1000:]}
+    steps = json.loads(ended.stdout.splitlines()[-1])["steps"]
+    first, last = steps[min(warm_up, len(steps) - 1) - 1], steps[-1]
+    seconds = last["seconds"] - first["seconds"]
+    return {
+        "tokens_per_s": round((last["tokens"] - first["tokens"]) / seconds, 1),
+        "seconds_per_step": round(seconds / (len(steps) - min(warm_up, len(steps) - 1)), 3),
+        "gpu_memory_gib": memory.peak_gib,
+        "steps": len(steps),
+        "tokens": last["tokens"],
+        "first_loss": steps[0]["loss"],
+        "last_loss": last["loss"],
+    }
+
+
+def write_text_model(folder: Path, tokenizer_dir: Path, shapes: dict[str, Any]) -> str:
+    """A Qwen2.5 of these shapes with random weights."""
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        config = Qwen2Config(**shapes, max_position_embeddings=32768)
+        made: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    made.save_pretrained(folder)
+    load_tokenizer(tokenizer_dir).save_pretrained(folder)
+    del made
+    torch.cuda.empty_cache()  # does nothing without a GPU
+    return str(folder)
+
+
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded", help="as engine.model")
-    parser.add_argument("--shapes", choices=tuple(_SHAPES), help="of a model that is made here, with random weights")
+    parser.add_argument(
+        "--shapes", help=f"of models that are made here, with random weights: {', '.join(_SHAPES | _TEXT_SHAPES)}"
+    )
     parser.add_argument("--workers", default="1", help="training processes, comma-separated")
     parser.add_argument("--zero", default="auto", help="as finetune.deepspeed, comma-separated")
     parser.add_argument("--steps", type=int, default=12)
@@ -116,22 +220,33 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--reply-tokens", type=int, default=64)
     parser.add_argument("--page-images", type=int, default=0, help="pages a row")
+    parser.add_argument("--ways", help=f"comma-separated: {', '.join([*_WAYS, *_PLAIN_WAYS])}")
+    parser.add_argument("--row-tokens", default="300-700", help="with --ways: of a row, comma-separated")
+    parser.add_argument("--step-tokens", type=int, default=8192, help="with --ways")
     parser.add_argument("--different-rows", type=int, default=16, help="rows with pages of their own; later ones repeat them")
     parser.add_argument("--name", default="finetune_speed", help="name of the result")
     return parser.parse_known_args()
 
 
+def make_model(options: argparse.Namespace, shapes: str, scratch: Path) -> str:
+    """The model that is named, or one of the shapes, in a folder."""
+    if shapes in _TEXT_SHAPES:
+        return write_text_model(scratch / shapes, Path(resolve_model(options.model)), _TEXT_SHAPES[shapes])
+    if shapes:
+        model = str(write_model(scratch / "model", Path(options.model), _SHAPES[shapes]))
+        write_random_weights(scratch / "model")
+        return model
+    return options.model
+
+
 def run_all(options: argparse.Namespace, rest: Sequence[str], scratch: Path) -> dict[str, Any]:
     """A result for each combination."""
-    model = options.model
-    if options.shapes:
-        model = str(write_model(scratch / "model", Path(options.model), _SHAPES[options.shapes]))
-        write_random_weights(scratch / "model")
+    options.prompt_range = (options.prompt_tokens, options.prompt_tokens)
+    model = make_model(options, options.shapes or "", scratch)
     results = {}
     for number, (workers, zero) in enumerate(itertools.product(options.workers.split(","), options.zero.split(","))):
         given = ["--engine.model", model, "--finetune.num-workers", workers, "--finetune.deepspeed", zero]
-        given += ["--finetune.epochs", "1", "--finetune.checkpoint-steps", str(options.steps), "--no-finetune.merge", *rest]
-        config = load(RunConfig, given)
+        config = load_config([*given, *rest], options.steps)
         batch = int(workers) * config.finetune.batch_size * config.finetune.gradient_accumulation
         run_dir = scratch / str(number)
         with connect(config.cluster):
@@ -141,10 +256,44 @@ def run_all(options: argparse.Namespace, rest: Sequence[str], scratch: Path) -> 
     return results
 
 
+def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path) -> dict[str, Any]:
+    """A result for each of the shapes, of the rows and of the ways."""
+    results = {}
+    for shapes in (options.shapes or "").split(","):
+        model = make_model(options, shapes, scratch)
+        for row_tokens, way in itertools.product(options.row_tokens.split(","), options.ways.split(",")):
+            least, most = (int(number) for number in (row_tokens.split("-") * 2)[:2])
+            around = options.reply_tokens + _AROUND_TEXT
+            options.prompt_range = (least - around, most - around)
+            batch = max(1, round(2 * options.step_tokens / (least + most)))
+            given = ["--engine.model", model, "--finetune.num-workers", "1", "--finetune.batch-size", str(batch)]
+            given += ["--finetune.max-length", str(most), "--finetune.sft.rows", "sft_query", *_WAYS.get(way, [])]
+            config = load_config([*given, *rest], options.steps)
+            run_dir = scratch / f"{shapes} {row_tokens} {way}"
+            write_rows(run_dir, resolve_model(model), "sft_query", batch * options.steps, options)
+            if way in _PLAIN_WAYS:
+                packs = max(1, options.step_tokens // _PACK_TOKENS)
+                path = run_dir / "format" / "sft_query" / "train.jsonl"
+                found = measure_plain(path, resolve_model(model), config, packs, _PLAIN_WAYS[way], options.warm_up)
+            else:
+                with connect(config.cluster):
+                    found = measure(run_dir, config, options.warm_up)
+            name = f"{shapes or options.model}, rows of {row_tokens}, {way}"
+            results[name] = found
+            print(f"{name}:", json.dumps(found), flush=True)
+    return results
+
+
+def load_config(given: Sequence[str], num_steps: int) -> RunConfig:
+    """One epoch, of which no checkpoint is kept but the last."""
+    end = ["--finetune.epochs", "1", "--finetune.checkpoint-steps", str(num_steps), "--no-finetune.merge"]
+    return load(RunConfig, [*end, *given])
+
+
 def main() -> None:
     options, rest = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:
-        results = run_all(options, rest, Path(scratch))
+        results = (compare_ways if options.ways else run_all)(options, rest, Path(scratch))
     write_result(options.name, {**results, "options": vars(options) | {"rest": rest}})
 
 

@@ -81,7 +81,7 @@ def build_options(
         "gradient_accumulation_steps": config.gradient_accumulation,
         "learning_rate": config.learning_rate,
         "warmup_steps": config.warmup_ratio,
-        "optim": "adamw_torch",
+        "optim": "adamw_torch_fused" if job.use_gpu else "adamw_torch",
         "include_num_input_tokens_seen": "non_padding",
         "gradient_checkpointing": config.gradient_checkpointing,
         "remove_unused_columns": False,

@@ -20,7 +20,7 @@ else:
 
 _ADAPTER_OPTIONS = {
     *("start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "max_length", "image_workers"),
-    *("deepspeed", "compare_prompts", "merge"),
+    *("deepspeed", "liger", "compare_prompts", "merge"),
 }
 """Options that say nothing to an encoder."""
 
@@ -67,6 +67,9 @@ class FinetuneConfig(Methods):
     """times that training goes on from its last checkpoint after a worker died"""
     deepspeed: Literal["auto", "off", "zero2", "zero3"] = "auto"
     """ZeRO stage; auto is zero2 on several GPUs, and off on one and on CPUs"""
+    liger: bool = False
+    """on GPUs: rotary embeddings, norms and feed-forward layers by the kernels of liger-kernel (pip install liger-kernel), for
+    the families of models that it knows"""
     gradient_checkpointing: bool = False
     """compute activations twice instead of keeping them: less memory, about a third slower"""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"

@@ -12,6 +12,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
+from transformers.integrations.liger import apply_liger_kernel
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
@@ -128,6 +129,8 @@ def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraC
     method = _take_method(job.config)
     dtype = choose_dtype(job.config.dtype, "finetune", on_gpu=job.use_gpu)
     model = method.load_model(job.model, dtype)
+    if job.config.liger:
+        _take_liger(model, use_gpu=job.use_gpu)
     _check_target_modules(model, job.config.target_modules)
     if not method.uses_dropout:
         disable_dropout_in_model(model)
@@ -135,6 +138,18 @@ def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraC
     if job.start_dir:
         return load_start(model, adapter, job.start_dir, in_float32=in_float32), None
     return model, adapter
+
+
+def _take_liger(model: Any, *, use_gpu: bool) -> None:
+    """Have a model use Liger's kernels, but those of the loss, in whose place the trainers have a head of TRL or their own."""
+    if not use_gpu:
+        raise TrainError("finetune.liger: its kernels run on GPUs, and this training is on CPUs. Leave it out.")
+    try:
+        apply_liger_kernel(model, {"cross_entropy": False, "fused_linear_cross_entropy": False})
+    except ImportError as error:
+        raise TrainError(
+            f"finetune.liger: {error}. Install it on every node (pip install liger-kernel), or leave it out."
+        ) from None
 
 
 def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:

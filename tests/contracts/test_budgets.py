@@ -22,7 +22,7 @@ LINES = {
     "engine": 3_970,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 4_790,
+    "finetune": 4_890,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_460,
@@ -41,8 +41,8 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 433
-OPTIONS = 371
+FILES = 434
+OPTIONS = 373
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 49_280
 

@@ -116,7 +116,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     assert all(before["tokens"] <= after["tokens"] for before, after in itertools.pairwise(curve))
     assert counts["rows"] == NUM_TRAIN_ROWS
     assert counts["steps"] == NUM_STEPS
-    assert counts["attention"].startswith("sdpa, torch ")
+    assert counts["attention"].startswith("sdpa_by_row, torch ")
     assert counts["eval_loss_before"] > 10.8  # ln 49152: it knows nothing
     assert counts["eval_loss_after"] < 8.0  # it has learned the one query
     _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")

@@ -159,8 +159,8 @@ class StepCollator:
         self._collate = RowCollator(pad_token_id, images, number="advantage")
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> "dict[str, torch.Tensor]":
-        """The batch of `RowCollator` with `advantage`, and of shape (rows, tokens) `rows`, the 0-based row of each token, and
-        `engine_log_probabilities`, NaN where the engine's are not known.
+        """The batch of `RowCollator` with `advantage`, and `engine_log_probabilities` of shape (rows, tokens), NaN where the
+        engine's are not known.
         """
         import torch
 
@@ -169,5 +169,4 @@ class StepCollator:
         for place, row in enumerate(rows):
             if row["engine_log_probabilities"]:
                 found[place, batch["labels"][place] != IGNORED_LABEL] = torch.tensor(row["engine_log_probabilities"])
-        numbers = torch.arange(len(rows)).unsqueeze(1).repeat(1, batch["labels"].shape[1])  # whole, as pinned memory has to be
-        return batch | {"rows": numbers, "engine_log_probabilities": found}
+        return batch | {"engine_log_probabilities": found}

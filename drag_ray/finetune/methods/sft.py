@@ -45,6 +45,9 @@ class SFT(AdapterMethod):
     mask: Mask = "assistant"
     """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
     the prompts as well"""
+    packing: bool = False
+    """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, where the model
+    takes text alone and each of its layers attends to the whole context; what is learned is the same"""
 
     @property
     def row_format(self) -> str:
@@ -76,15 +79,16 @@ class SFT(AdapterMethod):
         return tokenized
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
-        """TRL's trainer; on CPUs, and where rows have weights, with a loss of our own."""
+        """TRL's trainer with a loss of our own, in which rows have weights."""
         from drag_ray.finetune.trainers.collator import RowCollator
-        from drag_ray.finetune.trainers.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
+        from drag_ray.finetune.trainers.packed_rows import keep_rows_apart
+        from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer
 
-        is_weighted = not all(math.isclose(weight, 1) for weight in options["train_dataset"]["weight"])
-        number = "weight" if is_weighted else None
-        collator = RowCollator(options["processing_class"].pad_token_id, images, number=number)
-        trainer_class = TrainedTokensTrainer if is_weighted or options["args"].use_cpu else SupervisedTrainer
-        return trainer_class(**options, data_collator=collator)
+        packs = self.packing and images is None and keep_rows_apart(options["model"])
+        if packs:  # which hold no padding; it would be told by its token, which may be the end of a text too
+            options["args"].include_num_input_tokens_seen = "all"
+        collator = RowCollator(options["processing_class"].pad_token_id, images, number="weight", packs=packs)
+        return TrainedTokensTrainer(**options, data_collator=collator)
 
 
 def _compute_mean_weight(rows: Sequence[Mapping[str, Any]]) -> float:

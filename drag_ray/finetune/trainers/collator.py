@@ -13,27 +13,35 @@ from drag_ray.finetune.tokenized_rows import PAIR_SIDES
 
 
 class RowCollator:
-    """Pads rows {input_ids, labels, image_keys, weight or advantage} into a batch, and opens and processes its images.
+    """Makes a batch of rows {input_ids, labels, image_keys, weight or advantage}, and opens and processes its images.
 
     Args:
         pad_token_id: fills short rows.
         images: where images come from; None for rows without any.
         number: the column of a number of each row to hand on, of shape (rows,); None for none.
+        packs: put the rows one after the other instead, for a model of `keep_rows_apart`.
     """
 
-    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, number: str | None = None) -> None:
-        self._pad = DataCollatorForLanguageModeling(pad_token_id)
+    def __init__(
+        self, pad_token_id: int, images: TrainingImages | None = None, *, number: str | None = None, packs: bool = False
+    ) -> None:
+        self._join = DataCollatorForLanguageModeling(pad_token_id, padding_free=packs)
         self._images = images
         self._number = number
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), the number, and what images become.
+        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), what images become, and where there is a number,
+        it and `rows`, the 0-based row of each token.
+
+        Of a pack the shape is (1, tokens). It has `position_ids` and the bounds of its rows in the place of the mask, and no
+        label for the first token of a row, which nothing tells.
 
         Raises:
             DataError: an image is missing or damaged, or fills other places than the tokens of its row leave to it.
             TrainError: a token would be learned in the place of another, or of an image.
         """
-        batch = dict(self._pad([{name: row[name] for name in ("input_ids", "labels")} for row in rows]))
+        batch = dict(self._join([{name: row[name] for name in ("input_ids", "labels")} for row in rows]))
+        numbers = batch.pop("seq_idx", torch.arange(len(rows)).unsqueeze(1)).long()
         is_learned = batch["labels"] != IGNORED_LABEL
         learnable = batch["input_ids"]
         if self._images:
@@ -43,6 +51,8 @@ class RowCollator:
             raise TrainError("a batch would learn a token that is not the reply's at its place, or an image. Report this.")
         if self._number:
             batch[self._number] = torch.tensor([row[self._number] for row in rows], dtype=torch.float32)
+            # Whole, as pinned memory has to be.
+            batch["rows"] = numbers.expand_as(batch["labels"]).contiguous()
         return batch
 
 

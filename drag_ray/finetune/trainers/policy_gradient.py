@@ -26,7 +26,7 @@ from drag_ray.finetune.losses import (
     compute_kl,
 )
 from drag_ray.finetune.start import use_start
-from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities
+from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, find_rows
 
 
 class DrawnScores:
@@ -85,7 +85,7 @@ def gather_drawn(
     inputs: dict[str, Any], now: torch.Tensor, old: torch.Tensor, start: torch.Tensor, engine_gap: torch.Tensor
 ) -> DrawnTokens:
     """The drawn tokens of a batch of `StepCollator` or `collate_pack`, with their log-probabilities."""
-    rows = inputs["rows"][:, 1:][inputs["labels"][:, 1:] != IGNORED_LABEL]
+    rows = find_rows(inputs)
     return DrawnTokens(now, old, start, engine_gap, inputs["advantage"][rows], rows, len(inputs["advantage"]))
 
 

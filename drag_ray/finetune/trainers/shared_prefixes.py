@@ -21,13 +21,18 @@ _MOST_TOKENS = 8_192
 
 
 def can_share_prefixes(model: Any) -> bool:
-    """True if the model sees a token by its mask and position alone: each layer attends to the whole context, by PyTorch's
-    attention, none of them carries a state from a token to the next, and nothing else reads a mask of (rows, tokens).
+    """True if the model sees a token by its mask and position alone, and takes a mask of (tokens, tokens)."""
+    return model.config._attn_implementation == "sdpa" and sees_whole_context(model)
+
+
+def sees_whole_context(model: Any) -> bool:
+    """True if each layer of the model attends to the whole context, none of them carries a state from a token to the next, and
+    nothing else reads a mask of (rows, tokens).
     """
     config = model.config.get_text_config()
     layers = getattr(config, "layer_types", None) or [_FULL_ATTENTION]
     has_window = bool(getattr(config, "sliding_window", None)) and not hasattr(config, "layer_types")
-    attends = model.config._attn_implementation == "sdpa" and set(layers) == {_FULL_ATTENTION} and not has_window
+    attends = set(layers) == {_FULL_ATTENTION} and not has_window
     reads_mask = getattr(config, "output_router_logits", False) or getattr(config, "alibi", False)
     return attends and not reads_mask and not getattr(model, "_is_stateful", False)
 

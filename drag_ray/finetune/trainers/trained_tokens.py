@@ -1,12 +1,11 @@
-"""A loss of the trained tokens alone, each counted as often as its row's weight says, and TRL's supervised trainer with it and
-without.
-"""
+"""A loss of the trained tokens alone, each counted as often as its row's weight says, and TRL's supervised trainer with it."""
 
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
+from trl.trainer.utils import add_fused_lm_head
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.trainers.adapter_trainer import AdapterTrainer
@@ -16,26 +15,23 @@ _OF_THE_LOSS = ("labels", "weight", "advantage", "rows", "engine_log_probabiliti
 were to the engine."""
 
 
-class SupervisedTrainer(AdapterTrainer, SFTTrainer):
-    """`SFTTrainer` with TRL's own loss, which on GPUs leaves the logits out and takes less memory.
+class TrainedTokensTrainer(AdapterTrainer, SFTTrainer):
+    """`SFTTrainer` that projects only the trained positions onto the vocabulary, and in which rows can count differently.
 
-    The loss is divided by the trained tokens of a whole step. Vision-language models say of themselves that theirs is not, and
-    with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of batches again.
+    On GPUs TRL's fused head does so a chunk at a time. Elsewhere it would project every position of the prompt too, which is most
+    of a step for a small model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
+
+    Where batches have a `weight`, tokens count so often in the sum, and once in the number that divides it: the trained tokens of
+    a whole step. Vision-language models say of themselves that their loss is not divided so, and with gradient accumulation each
+    batch would be divided by its own tokens, and weighted ones by the number of batches again.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.model_accepts_loss_kwargs = True
-
-
-class TrainedTokensTrainer(SupervisedTrainer):
-    """`SupervisedTrainer` that projects only the trained positions onto the vocabulary, and in which rows can count differently.
-
-    TRL leaves the other positions out on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a
-    step for a small model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
-
-    Where batches have a `weight`, tokens count so often in the sum, and once in the number that divides it.
-    """
+        trained: Any = self.model
+        if not self.args.use_cpu:  # TRL's own computes entropies and guesses for its log too
+            add_fused_lm_head(trained.get_base_model() if hasattr(trained, "get_base_model") else trained)
 
     def compute_loss(
         self,
@@ -52,10 +48,12 @@ class TrainedTokensTrainer(SupervisedTrainer):
 
     def compute_batch_loss(self, model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None) -> torch.Tensor:
         """`compute_trained_loss`, in the place of which another loss of the trained tokens can stand."""
-        return compute_trained_loss(model, inputs, num_tokens)
+        return compute_trained_loss(model, inputs, num_tokens, fused=not self.args.use_cpu)
 
 
-def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None = None) -> torch.Tensor:
+def compute_trained_loss(
+    model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None = None, *, fused: bool = False
+) -> torch.Tensor:
     """Negative log-likelihood of the trained tokens: summed, and divided by `num_tokens` or by their number in this batch.
 
     With a `weight` of each row, its tokens count so often in the sum: a row that weighs half moves the model half as far, also
@@ -63,17 +61,21 @@ def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.T
 
     Args:
         model: a causal language model whose forward takes `logits_to_keep`, as all of transformers do.
-        inputs: `input_ids`, `attention_mask` and `labels`, each of shape (rows, tokens), perhaps `weight` of shape (rows,), and
-            what else the model's forward takes, such as images.
+        inputs: of `RowCollator`: `input_ids` and `labels`, each of shape (rows, tokens), perhaps `weight` of shape (rows,) with
+            `rows`, and what else the model's forward takes.
         num_tokens: trained tokens of the whole step, where it has several batches.
+        fused: as for `compute_log_probabilities`.
     """
+    log_probabilities, is_trained = compute_log_probabilities(model, inputs, fused=fused)
+    losses = -log_probabilities[is_trained]
     if "weight" in inputs:
-        log_probabilities, is_trained = compute_log_probabilities(model, inputs, fused=False)
-        total = -(log_probabilities.sum(dim=1) * inputs["weight"]).sum()
-        return total / (is_trained.sum() if num_tokens is None else num_tokens)
-    logits, targets = _predict_trained(model, inputs)
-    total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
-    return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
+        losses = losses * inputs["weight"][find_rows(inputs)]
+    return losses.sum() / (len(losses) if num_tokens is None else num_tokens)
+
+
+def find_rows(inputs: dict[str, Any]) -> torch.Tensor:
+    """The 0-based row of each trained token, in the order of `compute_log_probabilities`."""
+    return inputs["rows"][:, 1:][inputs["labels"][:, 1:] != IGNORED_LABEL]
 
 
 def compute_log_probabilities(
@@ -91,18 +93,13 @@ def compute_log_probabilities(
     if fused:
         outputs = model(**list_features(inputs), labels=inputs["labels"], fused_lm_head=True)
         return outputs.log_probs, outputs.label_mask
-    logits, targets = _predict_trained(model, inputs)
-    logits = logits if temperature == 1 else logits / temperature
-    losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
-    return -losses, targets != IGNORED_LABEL
-
-
-def _predict_trained(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of shape (rows, positions, vocabulary) and labels of shape (rows, positions), where any row trains."""
     labels = inputs["labels"][:, 1:]
     positions = (labels != IGNORED_LABEL).any(dim=0).nonzero().squeeze(1)
-    outputs = model(**list_features(inputs), use_cache=False, logits_to_keep=positions)
-    return outputs.logits.float(), labels[:, positions]
+    logits = model(**list_features(inputs), use_cache=False, logits_to_keep=positions).logits.float()
+    targets = labels[:, positions]
+    logits = logits if temperature == 1 else logits / temperature
+    losses = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none")
+    return -losses.view_as(targets), targets != IGNORED_LABEL
 
 
 def list_features(inputs: dict[str, Any]) -> dict[str, Any]:

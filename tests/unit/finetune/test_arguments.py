@@ -9,9 +9,11 @@ import torch
 from training_cases import ADAPTER_METHODS
 
 from drag_ray.cluster.nodes import NodeResources, SharedPathNodes
+from drag_ray.errors import TrainError
+from drag_ray.finetune import trainer
 from drag_ray.finetune.arguments import build_deepspeed_settings, build_options, resolve_zero_stage
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.trainer import _build_adapter
+from drag_ray.finetune.trainer import _build_adapter, _take_liger
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate, leave_out_broken_kernels
 from drag_ray.finetune.workers import Workers, size_workers
 
@@ -106,6 +108,24 @@ def test_what_learns_replies_as_they_stand_trains_with_dropout(method: str, drop
 def default_kernels() -> Iterator[None]:
     yield
     torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+def test_the_optimizer_is_fused_on_gpus_alone() -> None:
+    assert options_of("auto", use_gpu=True)["optim"] == "adamw_torch_fused"
+    assert options_of("auto", use_gpu=False)["optim"] == "adamw_torch"
+
+
+def test_kernels_of_liger_are_those_of_layers_and_a_training_without_them_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(TrainError, match=r"finetune\.liger: .* on CPUs"):
+        _take_liger(model, use_gpu=False)
+    monkeypatch.setattr("transformers.integrations.liger.is_liger_kernel_available", lambda: False)
+    with pytest.raises(TrainError, match=r"finetune\.liger: .*pip install liger-kernel"):
+        _take_liger(model, use_gpu=True)
+    taken: list[Any] = []
+    monkeypatch.setattr(trainer, "apply_liger_kernel", lambda *given: taken.extend(given))
+    _take_liger(model, use_gpu=True)
+    assert taken == [model, {"cross_entropy": False, "fused_linear_cross_entropy": False}]
 
 
 @pytest.mark.parametrize(("version", "is_left"), [(92000, False), (92501, False), (92600, True), (None, False)])

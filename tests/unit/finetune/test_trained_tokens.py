@@ -93,7 +93,8 @@ def test_tokens_count_as_their_rows_weigh_in_the_sum_and_once_in_what_divides_it
         return torch.tensor([row[name] + [value] * (width - len(row[name])) for row in ROWS])
 
     attention = (pad("labels", -1) != -1).long()
-    inputs = {"input_ids": pad("input_ids", 0), "labels": pad("labels", -100), "attention_mask": attention}
+    rows = torch.arange(len(ROWS)).unsqueeze(1).expand(-1, width)
+    inputs = {"input_ids": pad("input_ids", 0), "labels": pad("labels", -100), "attention_mask": attention, "rows": rows}
     loss = compute_trained_loss(model, {**inputs, "weight": torch.tensor([row["weight"] for row in ROWS])})
     torch.testing.assert_close(loss, compute_expected_loss(model))
     equal = compute_trained_loss(model, {**inputs, "weight": torch.full((4,), 3.0)})

@@ -127,7 +127,7 @@ def test_a_batch_has_what_the_processor_makes_of_it(
         padding_side="right",
         return_tensors="pt",
     )
-    assert set(batch) == {*expected, "labels", "weight"}
+    assert set(batch) == {*expected, "labels", "weight", "rows"}
     for name, values in expected.items():
         torch.testing.assert_close(batch[name], values, msg=name)
 

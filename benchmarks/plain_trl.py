@@ -1,0 +1,98 @@
+"""Supervised fine-tuning as a user of TRL would write it: `SFTTrainer` with packing and LoRA, on the rows of a run's folder.
+
+python benchmarks/plain_trl.py OPTIONS
+
+OPTIONS is a JSON object of `PlainOptions`. The last line that it prints is a JSON object too: for each step the seconds since the
+start and the tokens read so far, without padding.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+
+class PlainOptions(TypedDict):
+    """`model` is a folder, `train_path` a file of rows {prompt, completion}; the others are TRL's and PEFT's."""
+
+    model: str
+    train_path: str
+    max_length: int
+    per_device_train_batch_size: int
+    gradient_checkpointing: bool
+    use_liger_kernel: bool
+    lora_dropout: float
+    learning_rate: float
+    target_modules: list[str]
+
+
+class StepTimes(TrainerCallback):
+    """What is known at the end of each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if logs and "num_tokens" in logs and "loss" in logs:
+            self.steps.append({"seconds": time.perf_counter(), "tokens": logs["num_tokens"], "loss": float(logs["loss"])})
+
+
+def read_rows(path: Path) -> Dataset:
+    """Prompts and completions as plain messages."""
+
+    def flatten(message: dict[str, Any]) -> dict[str, str]:
+        return {"role": message["role"], "content": "".join(part["text"] for part in message["content"])}
+
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return Dataset.from_list([{name: list(map(flatten, row[name])) for name in ("prompt", "completion")} for row in rows])
+
+
+def main() -> None:
+    given: PlainOptions = json.loads(sys.argv[1])
+    on_gpu = torch.cuda.is_available()
+    times = StepTimes()
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer: Any = SFTTrainer(
+            model=AutoModelForCausalLM.from_pretrained(given["model"], dtype=torch.bfloat16 if on_gpu else torch.float32),
+            args=SFTConfig(
+                output_dir=scratch,
+                packing=True,
+                packing_strategy="bfd",
+                max_length=given["max_length"],
+                per_device_train_batch_size=given["per_device_train_batch_size"],
+                gradient_checkpointing=given["gradient_checkpointing"],
+                use_liger_kernel=given["use_liger_kernel"],
+                learning_rate=given["learning_rate"],
+                num_train_epochs=1,
+                logging_steps=1,
+                save_strategy="no",
+                report_to="none",
+                bf16=on_gpu,
+                use_cpu=not on_gpu,
+            ),
+            train_dataset=read_rows(Path(given["train_path"])),
+            processing_class=AutoTokenizer.from_pretrained(given["model"]),
+            peft_config=LoraConfig(
+                r=16,
+                lora_alpha=32,
+                lora_dropout=given["lora_dropout"],
+                target_modules=given["target_modules"],
+                task_type="CAUSAL_LM",
+            ),
+            callbacks=[times],
+        )
+        trainer.train()
+    print(json.dumps({"steps": times.steps, "attention": trainer.model.config._attn_implementation}))
+
+
+if __name__ == "__main__":
+    main()
