@@ -98,7 +98,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_rows(tmp_path, NUM_TRAIN_ROWS)
-    config = make_config(tmp_path, nano_model)
+    config = make_config(tmp_path, nano_model, sft={"packing": True})
     killed: list[dict[str, str]] = []
     killer = threading.Thread(target=kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
     killer.start()

@@ -47,7 +47,7 @@ class SFT(AdapterMethod):
     the prompts as well"""
     packing: bool = False
     """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, where the model
-    takes text alone and each of its layers attends to the whole context; what is learned is the same"""
+    takes text alone and each of its layers attends to the whole context; what is learned is the same. Not yet run on GPUs"""
 
     @property
     def row_format(self) -> str:
