@@ -13,7 +13,7 @@ of a set, which is not measured again.
    which is the MRR of a reader that makes no mistake.
 5. Searching for the question alone, without what a query writer adds (`ask_writer.py`, `--additions`), where its first page is
    far ahead of the second. The writer was asked test questions alone, so that half of their documents is searched with the
-   threshold that the other half chooses.
+   threshold that the other half chooses; and without any choice, where it is ahead most, for half of all questions.
 """
 
 import argparse
@@ -216,6 +216,7 @@ def skip_additions(collection: Collection, test: Sequence[Question], near: NearD
     place = np.argsort(np.argsort(-lead, kind="stable"))
     by_share = {share: np.where(place < share * len(place), own[:, MRR], added[:, MRR]) for share in SHARES}
     values = {"question": own, "writer": added, "unless_ahead": np.where(skipped[:, None], own, added)}
+    values["half"] = np.where((place < len(place) / 2)[:, None], own, added)
     return {
         "questions": len(questions),
         "thresholds": [least if np.isfinite(least) else None for least in thresholds],
@@ -259,13 +260,17 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def add_holm(found: Sequence[dict[str, Any]]) -> None:
-    """Add to each difference on test questions its p-value after Holm."""
-    tested = [one[of] for one in found for of in ("first_stages", "skip") if one[of]]
-    tested += [one[of]["test"] for one in found for of in ("bm25", "boosts")]
-    rows = [row for table in tested for row in table.get("rankings", table).values()]
-    differences = [own for row in rows for key, of in row.items() if key.startswith("above_") for own in of.values()]
-    for own, adjusted in zip(differences, holm([one[3] for one in differences]), strict=True):
-        own.append(adjusted)
+    """Add to each difference in MRR that a choice makes on test questions its p-value after Holm, over all of these."""
+    gains = [one[of]["test"]["best"]["above_default"]["mrr"] for one in found for of in ("bm25", "boosts")]
+    chosen = [
+        one[of]["rankings"][name]
+        for one in found
+        for of, name in (("first_stages", "tuned"), ("skip", "unless_ahead"))
+        if one[of]
+    ]
+    gains += [gain["mrr"] for row in chosen for key, gain in row.items() if key.startswith("above_")]
+    for gain, adjusted in zip(gains, holm([gain[3] for gain in gains]), strict=True):
+        gain.append(adjusted)
 
 
 def main() -> None:

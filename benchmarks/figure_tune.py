@@ -19,6 +19,12 @@ def _fill(write: Callable[[Any], str], text: str) -> list[str]:
     return [text, *(write(one) for one in read_results("tune")["sets"])]
 
 
+def write_gain(found: Any) -> str:
+    """A difference with its interval, and the p-value after Holm of those that were tested."""
+    value, low, high = found[:3]
+    return tested_difference(found) if len(found) == 5 else f"{signed(value)} [{signed(low)}, {signed(high)}]"
+
+
 def _head(text: str) -> list[str]:
     return _fill(lambda one: one["set"], text)
 
@@ -30,9 +36,9 @@ def write_first_stages() -> str:
         row = one["first_stages"]["rankings"].get(name)
         return " ".join(short(row[measure]) for measure in _MEASURES) if row else ""
 
-    def write_gain(one: Any, other: str, measure: str) -> str:
+    def write_difference(one: Any, other: str, measure: str) -> str:
         gain = one["first_stages"]["rankings"]["tuned"].get(f"above_{other}")
-        return tested_difference(gain[measure]) if gain else ""
+        return write_gain(gain[measure]) if gain else ""
 
     rows = [
         _fill(lambda one: f"{one['questions']['choosing'] + one['questions']['checking']:,}", "questions to choose by"),
@@ -43,16 +49,12 @@ def write_first_stages() -> str:
     rows += [_fill(lambda one, name=name: write_measures(one, name), text) for text, name in _RANKINGS.items()]
     for other, text in (("words", "all words"), ("hybrid", "both, by ranks")):
         for measure, title in (("mrr", "MRR"), ("hit10", "Hit@10")):
-            rows.append(_fill(lambda one, o=other, m=measure: write_gain(one, o, m), f"chosen above {text}, {title}"))
+            rows.append(_fill(lambda one, o=other, m=measure: write_difference(one, o, m), f"chosen above {text}, {title}"))
     return to_table(_head("MRR Hit@10 recall@20 @50"), rows)
 
 
 def write_settings() -> str:
     """What k1 and b, a boost and a skipped expansion gain, each chosen by other questions than it is measured on."""
-
-    def write_gain(found: Any) -> str:
-        value, low, high = found[:3]
-        return f"{signed(value)} [{signed(low)}, {signed(high)}]"
 
     def write_boost(one: Any) -> str:
         best = one["boosts"]["best"]
@@ -64,17 +66,17 @@ def write_settings() -> str:
         if not one["skip"]:
             return ""
         row = one["skip"]["rankings"][name]
-        return tested_difference(row[f"above_{other}"]["mrr"]) if other else short(row["mrr"])
+        return write_gain(row[f"above_{other}"]["mrr"]) if other else short(row["mrr"])
 
     rows = [_fill(lambda one: f"{one['bm25']['best']['k1']:g}, {one['bm25']['best']['b']:g}", "k1, b that are best to choose by")]
     rows += [_fill(lambda one: write_gain(one["bm25"]["checking"]["best"]["above_default"]["mrr"]), "their gain, checked")]
     for measure, title in (("mrr", "MRR"), ("hit10", "Hit@10"), ("recall50", "recall@50")):
         rows.append(
-            _fill(lambda one, m=measure: tested_difference(one["bm25"]["test"]["best"]["above_default"][m]), f"on test, {title}")
+            _fill(lambda one, m=measure: write_gain(one["bm25"]["test"]["best"]["above_default"][m]), f"on test, {title}")
         )
     rows += [_fill(write_boost, "part to count more that is best to choose by")]
     rows += [_fill(lambda one: write_gain(one["boosts"]["checking"]["best"]["above_default"]["mrr"]), "its gain, checked")]
-    rows += [_fill(lambda one: tested_difference(one["boosts"]["test"]["best"]["above_default"]["mrr"]), "on test, MRR")]
+    rows += [_fill(lambda one: write_gain(one["boosts"]["test"]["best"]["above_default"]["mrr"]), "on test, MRR")]
     for name, text in (("question", "the question alone"), ("writer", "always"), ("unless_ahead", "unless the first page leads")):
         rows.append(_fill(lambda one, n=name: write_skip(one, n), f"what a writer adds: {text}, MRR"))
     rows += [_fill(lambda one: percent(one["skip"]["skipped"]) if one["skip"] else "", "questions without it")]
