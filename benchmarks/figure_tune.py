@@ -82,6 +82,7 @@ def write_settings() -> str:
     rows += [_fill(lambda one: percent(one["skip"]["skipped"]) if one["skip"] else "", "questions without it")]
     rows += [_fill(lambda one: write_skip(one, "unless_ahead", "writer"), "that above always")]
     rows += [_fill(lambda one: write_skip(one, "unless_ahead", "question"), "that above the question")]
+    rows += [_fill(lambda one: write_skip(one, "half", "writer"), "without it for the half that leads most, above always")]
     return to_table(_head("MRR"), rows)
 
 
