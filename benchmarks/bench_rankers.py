@@ -42,7 +42,7 @@ from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -138,9 +138,11 @@ class Collection:
     questions: list[Question]
     searcher: Searcher
 
-    def embed(self, model: str, folder: Path, on_gpu: bool, keep: bool = False) -> tuple[DenseSearcher, float | None]:
+    def embed(
+        self, model: str, folder: Path, on_gpu: bool, keep: bool = False, dtype: Literal["float32", "bfloat16"] = "float32"
+    ) -> tuple[DenseSearcher, float | None]:
         """Searcher of the vectors that a model makes of all pages, and pages a second; None where vectors are there and kept."""
-        config = EmbeddingConfig(model=model, window_tokens=TOKENS, batch_size=256 if on_gpu else 32)
+        config = EmbeddingConfig(model=model, window_tokens=TOKENS, batch_size=256 if on_gpu else 32, dtype=dtype)
         embedder = Embedder(config, "cuda" if on_gpu else "cpu")
         fingerprint, speed = self.searcher.record.fingerprint, None
         if not (keep and vectors.has_vectors(folder)):
@@ -802,7 +804,7 @@ def find_best_untrained(values: Mapping[str, np.ndarray]) -> str:
 
 
 def compare_values(
-    values: Mapping[str, np.ndarray], files: Sequence[str], references: Sequence[str]
+    values: Mapping[str, np.ndarray], files: Sequence[str], references: Sequence[str], measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, Any]]:
     """Each ranking's [mean, least, highest] over trainings, and how far it is above some of them.
 
@@ -813,13 +815,14 @@ def compare_values(
         values: of each ranking, (trainings, questions, measures); as many trainings of each as there are.
         files: the document of each question.
         references: rankings that all others are compared with.
+        measures: their names.
     """
     clusters = np.unique(files, return_inverse=True)[1].astype(np.int64)
     rows: dict[str, dict[str, Any]] = {}
     for name, of_trainings in values.items():
         means = of_trainings.mean(axis=1).T
         rows[name] = {
-            key: [round(float(x), 4) for x in (m.mean(), m.min(), m.max())] for key, m in zip(MEASURES, means, strict=True)
+            key: [round(float(x), 4) for x in (m.mean(), m.min(), m.max())] for key, m in zip(measures, means, strict=True)
         }
     for reference in references:
         key = f"above_{reference}"
@@ -828,7 +831,7 @@ def compare_values(
         given = np.tile(values[reference].mean(axis=0), len(names))
         drawn = bootstrap_means(asked - given, clusters, NUM_RESAMPLES // 10, 0)
         p_values = compute_sign_flip_p_values(given, asked, clusters, NUM_RESAMPLES, 0)
-        for column, (name, of) in enumerate((name, of) for name in names for of in MEASURES):
+        for column, (name, of) in enumerate((name, of) for name in names for of in measures):
             low, high = compute_interval(drawn[:, column], CONFIDENCE) or (0.0, 0.0)
             numbers = [float((asked - given)[:, column].mean()), low, high]
             rows[name].setdefault(key, {})[of] = [*(round(number, 4) for number in numbers), float(p_values[column])]

@@ -32,6 +32,7 @@ import figure_reranker
 import figure_scaling
 import figure_speed
 import figure_tools
+import figure_tune
 import figure_versions
 import figure_written
 from figure_cells import RESULTS_DIR
@@ -88,6 +89,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "kept": figure_kept.write_table,
     "kept-headline": figure_kept.write_headline,
     "evaluate-tools": figure_tools.write_evaluate_tools,
+    "tune-first-stages": figure_tune.write_first_stages,
+    "tune-settings": figure_tune.write_settings,
+    "tune-depth": figure_tune.write_depth,
     "learning-curve-model-terms": figure_learning_curve.write_model_terms,
     "learning-curve-model": figure_learning_curve.write_model_table,
     "learning-curve-reranker": figure_learning_curve.write_reranker_table,
