@@ -31,7 +31,7 @@ LINES = {
     "recipes": 1_320,
     "rl": 1_050,
     "rollout": 3_320,
-    "search": 2_690,
+    "search": 2_700,
     "serve": 4_570,
     "stage_runs": 810,
     "storage": 970,

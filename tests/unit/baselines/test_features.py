@@ -122,7 +122,8 @@ def test_a_model_counts_beside_features_as_much_as_it_tells_and_never_against_it
         return judged
 
     telling, silent, misleading = (fit_factors(judge(signal)) for signal in (3.0, 0.0, -3.0))
-    assert telling and silent
+    assert telling
+    assert silent
     assert telling.model > telling.features > 1  # noise of deviation 1: the likeliest factor is the signal itself
     assert abs(silent.model) < 0.25
     assert misleading == Factors(1.0, 0.0)
