@@ -30,6 +30,7 @@ _READ = {
     "`features`": "features",
     "by vectors of a trained embedder": "tuned_dense",
     "the same, distilled": "tuned_dense_distilled",
+    "by words and the vectors of a trained embedder": "tuned_hybrid",
     "a trained cross-encoder": "ce@20",
     "the same, distilled from the reader ": "ce_distilled@20",
     "cross-encoder and `features`": "ce_stacked@20",
@@ -37,6 +38,7 @@ _READ = {
     "a trained reader (1.5B)": "reader@20",
     "reader and `features`": "reader_stacked@20",
 }
+_ALSO_READ = ("financebench", "manuals")
 _READ_PAIRS = {
     "reader above cross-encoder, both with `features`": "reader_stacked@20",
     "distilled above labels alone: cross-encoder": "ce_distilled@20",
@@ -118,10 +120,11 @@ def write_few() -> str:
 
 def write_reader() -> str:
     """Hit@1 and MRR with a reader and with what learned its scores, the differences, and what each costs."""
-    sets = read_results("rankers_reader")["sets"]
+    others = (found for found in read_results("rankers_curve")["sets"] if found["set"] in _ALSO_READ)
+    sets = [*read_results("rankers_reader")["sets"], *others]
     rows = [[text.strip(), *(_write_cell(found["rankings"].get(name)) for found in sets)] for text, name in _READ.items()]
     for text, name in _READ_PAIRS.items():
-        rows.append([f"{text}, MRR", *(tested_difference(found["rankings"][name]["above_pair"]["mrr"]) for found in sets)])
+        rows.append([f"{text}, MRR", *(_write_pair(found["rankings"].get(name)) for found in sets)])
     for text, of, key in (
         ("milliseconds a question on a GPU, cross-encoder", "times", "rerank_ms_20"),
         ("the same, reader", "reader_times", "rerank_ms_20"),
@@ -129,10 +132,15 @@ def write_reader() -> str:
         rows.append([text, *(f"{median(one[key] for one in found[of]):.0f}" for found in sets)])
     for text, name in (("seconds of training, cross-encoder", "ce"), ("the same, reader", "reader")):
         rows.append([text, *(f"{median(one[name]['train_s'] for one in found['training']):.0f}" for found in sets)])
-    agreement = [[one["bm25"] for one in found["teacher_agreement"]] for found in sets]
-    rows.append(["validation questions whose evidence the reader scores best", *(percent(median(of)) for of in agreement)])
+    agreement = [[one["bm25"] for one in found["teacher_agreement"] if one] for found in sets]
+    told = (percent(median(of)) if of else "" for of in agreement)
+    rows.append(["validation questions whose evidence the reader scores best", *told])
     rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
     return to_table(["Hit@1 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+
+
+def _write_pair(row: Any) -> str:
+    return tested_difference(row["above_pair"]["mrr"]) if row else ""
 
 
 def write_curve() -> str:
