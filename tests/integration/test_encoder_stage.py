@@ -44,16 +44,24 @@ def train(config: RunConfig) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (config.run_dir / "finetune" / "curve.jsonl").read_text().splitlines()]
 
 
-def configure(run_dir: Path, method: str, model: Path) -> RunConfig:
+def configure(run_dir: Path, method: str, model: Path, checkpoint_steps: int) -> RunConfig:
     own = {method: {"model": str(model), "max_tokens": 16}}
     return make_config(
-        run_dir, model, method=method, epochs=NUM_STEPS / 2, batch_size=5, learning_rate=1e-2, checkpoint_steps=10, **own
+        run_dir,
+        model,
+        method=method,
+        epochs=NUM_STEPS / 2,
+        batch_size=5,
+        learning_rate=1e-2,
+        checkpoint_steps=checkpoint_steps,
+        **own,
     )
 
 
+@pytest.mark.slow
 def test_a_cross_encoder_goes_on_after_its_worker_was_killed_and_ranks_what_it_learned(tmp_path: Path) -> None:
     write_judged(tmp_path)
-    config = configure(tmp_path, "cross_encoder", write_cross_encoder(tmp_path / "start"))
+    config = configure(tmp_path, "cross_encoder", write_cross_encoder(tmp_path / "start"), checkpoint_steps=10)
     killed: list[dict[str, str]] = []
     killer = threading.Thread(target=kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
     killer.start()
@@ -76,7 +84,7 @@ def test_an_embedding_model_is_trained_and_an_index_is_searched_by_its_vectors(t
     documents.parent.mkdir()
     rows = [{"file": "manual", "page": number, "text": text} for number, text in enumerate(PAGES, start=1)]
     documents.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = configure(run_dir, "embed", write_embedding_model(tmp_path / "start"))
+    config = configure(run_dir, "embed", write_embedding_model(tmp_path / "start"), checkpoint_steps=60)
     own = {
         "corpus": {"documents": str(documents.parent), "questions": ""},
         "embedding": {"window_tokens": 8, "overlap_tokens": 2},
