@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from embedded_tokenizer import load_shared_tokenizer
+from peft import LoraConfig, get_peft_model
 from transformers import LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.utils import add_fused_lm_head
@@ -136,3 +137,21 @@ def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig, rows: list[dic
     )
     trainer.train()
     return trainer.model
+
+
+def test_the_loss_of_weighted_rows_by_the_head_that_gpus_have_is_that_of_the_whole_projection(
+    model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]
+) -> None:
+    adapted: Any = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    weighted = inputs | {"weight": torch.tensor([0.5, 1.0, 2.0]), "rows": torch.arange(3).unsqueeze(1).repeat(1, 12)}
+
+    def learn(*, fused: bool) -> list[torch.Tensor]:
+        adapted.zero_grad()
+        loss = compute_trained_loss(adapted, weighted, fused=fused)
+        loss.backward()
+        return [loss.detach(), *(weight.grad for weight in adapted.parameters() if weight.grad is not None)]
+
+    whole = learn(fused=False)
+    add_fused_lm_head(adapted.get_base_model())
+    torch.testing.assert_close(learn(fused=True), whole, atol=1e-6, rtol=1e-5)
+    assert len(whole) > 1
