@@ -150,7 +150,7 @@ def describe_speed(run: Run, curve: list[dict[str, Any]], gpus: GpuWatch, ended:
     steps = [point for point in curve if "step_seconds" in point][2:]
     if not steps:
         raise SystemExit("--limit -1: three steps of rl or more are needed (rl.steps)")
-    sums = {key: round(sum(point[key] for point in steps), 2) for key in ("rollouts", "tokens", *SECONDS)}
+    sums = {key: round(sum(point.get(key, 0) for point in steps), 2) for key in ("rollouts", "tokens", *SECONDS)}
     shares = [gpus.compute_share(number, ended - sums["step_seconds"], ended) for number in range(gpus.num_gpus)]
     return {
         **{"model": run.config.engine.model.rpartition("/")[2], "max_lag": run.config.rl.max_lag, "steps": len(steps)},
