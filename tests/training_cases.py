@@ -14,16 +14,23 @@ from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 
 NUM_ROWS = 4
+SHAPE: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+"""Of a model of two layers."""
 ADAPTER_METHODS = tuple(name for name in METHOD_NAMES if FinetuneConfig(method=name).chosen_method.trains_adapter)
 
 
 def write_model(folder: Path) -> Path:
     """The model with the tokenizer of the embedded one."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=49152, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    shape: dict[str, Any] = SHAPE | {"vocab_size": 49152}
+    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
 

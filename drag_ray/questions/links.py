@@ -113,8 +113,7 @@ def _find_named(pages: Sequence[PageText], others: Iterable[PageText]) -> defaul
         for name in list_names(page):
             if len(name) > 1:  # a single one, such as `data` or `notes`, may be any word
                 owners[name].add(page.place.file)
-    last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
-    firsts = {pages[place].place.file: place for place in last_first}
+    firsts = _find_firsts(pages)
     leading: dict[tuple[str, ...], int] = {}
     lengths = defaultdict[str, set[int]](set)
     for name, files in owners.items():
@@ -137,11 +136,16 @@ def _find_named(pages: Sequence[PageText], others: Iterable[PageText]) -> defaul
     return found
 
 
+def _find_firsts(pages: Sequence[PageText]) -> dict[str, int]:
+    """The place of the first of the pages of each document."""
+    last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
+    return {pages[place].place.file: place for place in last_first}
+
+
 def _find_hyperlinks(pages: Sequence[PageText]) -> defaultdict[int, list[tuple[int, str]]]:
     """For the place of each page the places of those of other documents that its hyperlinks lead to, with their labels."""
     files = LinkedFiles({page.place.file for page in pages})
-    last_first = sorted(range(len(pages)), key=lambda place: -pages[place].place.page_number)
-    firsts = {pages[place].place.file: place for place in last_first}
+    firsts = _find_firsts(pages)
     places = {page.place: place for place, page in enumerate(pages)}
     linking = defaultdict[tuple[int, str], set[int]](set)
     for place, page in enumerate(pages):

@@ -22,12 +22,12 @@ LINES = {
     "engine": 3_970,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 4_900,
+    "finetune": 4_910,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_460,
     "process": 2_670,
-    "questions": 1_550,
+    "questions": 1_560,
     "recipes": 1_320,
     "rl": 1_050,
     "rollout": 3_320,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 434
 OPTIONS = 373
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 49_620
+TEST_LINES = 49_610
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

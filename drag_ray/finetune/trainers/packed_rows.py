@@ -9,6 +9,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
 from drag_ray.finetune.trainers.shared_prefixes import sees_whole_context
+from drag_ray.finetune.trainers.trained_tokens import find_base
 
 _NAME = "sdpa_by_row"
 """of the attention in the configuration of a model"""
@@ -25,7 +26,7 @@ def keep_rows_apart(model: Any) -> bool:
     Args:
         model: without an adapter, or around which one is.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = find_base(model)
     implementation = base.config._attn_implementation
     takes_functions = getattr(base, "_supports_attention_backend", False)
     if not sees_whole_context(base) or not takes_functions or hasattr(base.config, "vision_config"):

@@ -29,9 +29,8 @@ class TrainedTokensTrainer(AdapterTrainer, SFTTrainer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.model_accepts_loss_kwargs = True
-        trained: Any = self.model
         if not self.args.use_cpu:  # TRL's own computes entropies and guesses for its log too
-            add_fused_lm_head(trained.get_base_model() if hasattr(trained, "get_base_model") else trained)
+            add_fused_lm_head(find_base(self.model))
 
     def compute_loss(
         self,
@@ -49,6 +48,11 @@ class TrainedTokensTrainer(AdapterTrainer, SFTTrainer):
     def compute_batch_loss(self, model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None) -> torch.Tensor:
         """`compute_trained_loss`, in the place of which another loss of the trained tokens can stand."""
         return compute_trained_loss(model, inputs, num_tokens, fused=not self.args.use_cpu)
+
+
+def find_base(model: Any) -> Any:
+    """The model without the adapter around it, if there is one."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def compute_trained_loss(

@@ -11,6 +11,7 @@ from packed_training import LENGTHS, adapt, build_model, build_trainer, list_row
 from ports import find_port
 from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import scaled_dot_product_attention
+from training_cases import SHAPE
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
 from trl.trainer.sft_config import SFTConfig
 
@@ -114,16 +115,6 @@ def test_padded_rows_are_as_likely_to_a_model_that_packs() -> None:
     assert keep_rows_apart(packing)
     is_text = batch["attention_mask"].bool()
     torch.testing.assert_close(packing(**batch).logits[is_text], plain(**batch).logits[is_text])
-
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": 64,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from training_cases import SHAPE
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MixtralConfig, Qwen2Config, Qwen2ForCausalLM
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
@@ -13,15 +14,6 @@ from drag_ray.finetune.trainers import shared_prefixes
 from drag_ray.finetune.trainers.policy_gradient import gather_drawn
 from drag_ray.finetune.trainers.shared_prefixes import can_share_prefixes, collate_pack, count_shared, cut_packs
 from drag_ray.finetune.trainers.trained_tokens import compute_log_probabilities
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": 64,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
 
 
 def build_row(prompt: list[int], reply: list[int], advantage: float = 1.0, known: bool = False) -> dict[str, Any]:
