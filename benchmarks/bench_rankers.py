@@ -1,7 +1,7 @@
 """Small rankers at equal terms: search by words, by vectors and by both, beside encoders trained for the collection.
 
 python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,1500,all] [--seeds 0,1,2] [--device gpu]
-    [--methods ce] [--teacher FOLDER] [--additions FOLDER]
+    [--methods ce] [--teacher FOLDER] [--additions FOLDER,rl=FOLDER]
     [--reader FOLDER --methods reader,ce,ce_distilled,embed,embed_distilled [--unlabelled 2000]]
     [--written FOLDER [--every-document] [--kinds fact,user] [--also unanswerable,known]]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
@@ -23,7 +23,8 @@ hybrid mines), `ce@N` (a cross-encoder trained on pages that BM25 mines reads BM
 hybrid, or of `union`: the 20 best by words and the 20 best by vectors). `_blend` weighs its scores and those of the search,
 with a weight that the validation questions choose; `_features` weighs its scores and those of the features alike; `_stacked`
 adds both with the factors that the validation questions teach, as an evaluation does. `reader` reads what `ce` does. `_added`
-has beside the 20 best of the search those that a query writer adds (`ask_writer.py`, `--additions`). `--methods`
+has beside the 20 best of the search those that a query writer adds (`ask_writer.py` or `bench_rl.py`, `--additions`; further ones
+end with the name that is given there). `--methods`
 names what is trained; with what reads BM25's pages alone no features of hybrid are learned. One process takes one GPU; for
 several, start one for each with CUDA_VISIBLE_DEVICES.
 """
@@ -115,6 +116,10 @@ PAIRS = {
     "tuned_hybrid_added": "tuned_hybrid",
     "ce_added_stacked": "ce_stacked@20",
     "reader_added_stacked": "reader_stacked@20",
+    "reader_base": "reader@20",
+    "reader_rl": "reader_base",
+    "reader_recipe": "reader_base",
+    "reader_rl_stacked": "reader_base_stacked",
 }
 """Rankings, and those that each is compared with beside what all are."""
 UNTRAINED = ("question", "dense", "hybrid")
@@ -461,7 +466,7 @@ class SetBench:
             options.embedder, collection.folder / vectors.DIR_NAME, options.on_gpu, keep=True
         )
         self._found = search_vectors(self._test, search_words(self._test, collection.searcher), self._dense)
-        self._additions = read_additions(options.additions, collection.name, self._test)
+        self._additions = {key: read_additions(folder, collection.name, self._test) for key, folder in options.additions}
         self._passages = Passages(collection, run)
         print(f"{collection.name}: {len(self.questions)} questions to train on, {len(self._test)} to ask", flush=True)
 
@@ -518,7 +523,7 @@ class SetBench:
             reranker = open_reranker(folder / name, options.on_gpu)
             weights[name], factors[name] = self._choose_weights(reranker, validation, base, features[base])
             ranks |= self._rank_by_reading(reranker, name, base, weights[name], features[base], factors[name])
-            if self._additions and base == "question":
+            if base == "question":
                 ranks |= self._rank_added(reranker, name, features[base], factors[name][options.depths[0]])
             if name in ("ce", "reader"):  # the others are of the same size as the first
                 times[name] = time_reading(reranker, self._collection.searcher, self._test, self._found[base], options.depths)
@@ -576,9 +581,9 @@ class SetBench:
         pages_s.append(embedded_s)
         found = search_vectors(self._test, self._found["question"], tuned)
         ranks = {f"tuned_{name}{ending}": rank(self._test, found[name]) for name in ("dense", "hybrid")}
-        if self._additions:
-            both = zip(found["hybrid"], self._additions, strict=True)
-            ranks[f"tuned_hybrid_added{ending}"] = rank(self._test, [Hits(fuse_rankings(pair)) for pair in both])
+        for key, additions in self._additions.items():
+            both = zip(found["hybrid"], additions, strict=True)
+            ranks[f"tuned_hybrid_{key}{ending}"] = rank(self._test, [Hits(fuse_rankings(pair)) for pair in both])
         return ranks
 
     def _draw_unlabelled(self, drawn: Sequence[Question], seed: int) -> list[Question]:
@@ -589,12 +594,18 @@ class SetBench:
         return [replace(question, evidence=()) for question in draw_questions(others, number, seed)] if number else []
 
     def _rank_added(self, reranker: Reranker, name: str, features: ScoreHits | None, factors: Factors) -> dict[str, list[int]]:
-        """The ranks with a model that reads what the search finds and what a query writer adds."""
-        joined = [add_pages(own, more) for own, more in zip(self._found["question"], self._additions, strict=True)]
-        scores = self._passages.read(reranker, self._test, [take(hits, DEPTH) for hits in joined])
-        ranks = {f"{name}_added": rank(self._test, reorder(self._test, joined, scores, DEPTH))}
+        """The ranks with a model that reads what the search finds and what each query writer adds."""
+        joined = {
+            key: [add_pages(own, more) for own, more in zip(self._found["question"], additions, strict=True)]
+            for key, additions in self._additions.items()
+        }
+        wanted = [dict.fromkeys(page for hits in of for page in take(hits, DEPTH)) for of in zip(*joined.values(), strict=True)]
+        scores = self._passages.read(reranker, self._test, [list(pages) for pages in wanted]) if joined else []
+        ranks = {f"{name}_{key}": rank(self._test, reorder(self._test, own, scores, DEPTH)) for key, own in joined.items()}
         if features:
-            ranks[f"{name}_added_stacked"] = rank(self._test, reorder(self._test, joined, scores, DEPTH, factors, features))
+            for key, own in joined.items():
+                stacked = reorder(self._test, own, scores, DEPTH, factors, features)
+                ranks[f"{name}_{key}_stacked"] = rank(self._test, stacked)
         return ranks
 
     def _choose_weights(
@@ -643,12 +654,16 @@ class SetBench:
         return ranks
 
 
-def read_additions(folder: Path | None, name: str, questions: Sequence[Question]) -> list[Hits]:
-    """What a query writer has found for each question; nothing where none was asked."""
-    if folder is None:
-        return []
+def read_additions(folder: Path, name: str, questions: Sequence[Question]) -> list[Hits]:
+    """What a query writer has found for each question."""
     found = parse_json((folder / f"{name}.json").read_text(encoding="utf-8"))["pages"]
     return [Hits(Hit(file, number, place, 1 / place) for place, (file, number) in enumerate(found[q.id], 1)) for q in questions]
+
+
+def name_additions(text: str) -> tuple[str, Path]:
+    """The name in rankings and the folder of `--additions`."""
+    name, _, folder = text.rpartition("=")
+    return name or "added", Path(folder)
 
 
 def add_pages(found: Hits, additions: Hits) -> Hits:
@@ -862,7 +877,12 @@ def main() -> None:
     parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
     parser.add_argument("--reader", default="", help="causal model that is trained to read pages: a folder")
     parser.add_argument("--unlabelled", type=int, default=0, help="further questions that the reader scores, without labels")
-    parser.add_argument("--additions", type=Path, help="folder of what a query writer finds, as ask_writer.py leaves it")
+    parser.add_argument(
+        "--additions",
+        type=lambda text: [name_additions(part) for part in text.split(",")],
+        default=[],
+        help="folders of what query writers find, as ask_writer.py leaves it, each after NAME= where it is not called added",
+    )
     parser.add_argument("--written", type=Path, help="folder of questions that a model has written, to train on")
     parser.add_argument("--every-document", action="store_true", help="of these also those over documents of test questions")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[], help="of these only some kinds")

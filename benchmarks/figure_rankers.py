@@ -52,6 +52,14 @@ _READERS = {
     "reader and `features`, each half": "reader_features@20",
     "the same, factors learned": "reader_stacked@20",
 }
+_EMBEDDERS = {
+    "question by words": "question",
+    "`dense`, untrained": "dense",
+    "`hybrid`, untrained": "hybrid",
+    "`features`": "features",
+    "vectors of a trained embedder": "tuned_dense",
+    "words and these vectors": "tuned_hybrid",
+}
 _CURVE = {
     "question by words": "question",
     "`dense`": "dense",
@@ -151,9 +159,9 @@ def write_curve() -> str:
         [
             one["set"],
             f"{one['train_questions']:,}",
-            *(spread(one["rankings"][name]["mrr"]) for name in (one["best_untrained"], *_READERS.values())),
+            *(_write_mrr(one["rankings"], name) for name in (one["best_untrained"], *_READERS.values())),
             tested_difference(one["rankings"]["reader_features@20"]["above_features"]["mrr"]),
-            _write_added(one["rankings"]),
+            _write_mrr(one["rankings"], "reader_added") or _write_mrr(one["rankings"], "reader_base"),
             str(len(one["seeds"])),
         ]
         for one in found
@@ -162,8 +170,26 @@ def write_curve() -> str:
     return to_table([*header, "trainings"], rows)
 
 
-def _write_added(rankings: Any) -> str:
-    return spread(rankings["reader_added"]["mrr"]) if "reader_added" in rankings else ""
+def write_embedder() -> str:
+    """The MRR of vectors of embedders by the number of questions that these have learned from."""
+    sets = [*read_results("rankers_embedder")["sets"], *read_results("rankers_reader")["sets"]]
+    rows = [
+        [
+            one["set"],
+            f"{one['train_questions']:,}",
+            *(_write_mrr(one["rankings"], name) for name in _EMBEDDERS.values()),
+            tested_difference(one["rankings"]["tuned_hybrid"]["above_question"]["mrr"]),
+            str(len(one["seeds"])),
+        ]
+        for one in sorted(sets, key=lambda one: (one["set"], one["train_questions"]))
+    ]
+    header = ["set", "questions", *_EMBEDDERS, "words and these vectors above the question"]
+    return to_table([*header, "trainings"], rows)
+
+
+def _write_mrr(rankings: Any, name: str) -> str:
+    """Nothing where a ranking was not made."""
+    return spread(rankings[name]["mrr"]) if name in rankings else ""
 
 
 def write_transfer() -> str:

@@ -79,6 +79,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "rankers-few": figure_rankers.write_few,
     "rankers-reader": figure_rankers.write_reader,
     "rankers-curve": figure_rankers.write_curve,
+    "rankers-embedder": figure_rankers.write_embedder,
     "rankers-transfer": figure_rankers.write_transfer,
     "written-effect": figure_written.write_effect,
     "written-reader": figure_written.write_read,
