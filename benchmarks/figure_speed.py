@@ -43,6 +43,31 @@ def write_finetune() -> str:
     return to_table(["", "tokens/s", "memory a GPU"], rows)
 
 
+_WAYS = {
+    "packed": "the stage",
+    "packed+liger": "with `finetune.liger`",
+    "trl": "a script of plain TRL, packed",
+    "trl+liger": "with Liger",
+}
+
+
+def write_finetune_packing() -> str:
+    """Training speed of packed rows, by the stage and by plain TRL."""
+    results = read_results("finetune_packing")
+    names = {rows: f"7b, rows of {rows}" for rows in ("300-700", "4096")}
+    cells = [
+        [
+            text,
+            *(
+                f"{found['tokens_per_s']:,.0f}, {found['gpu_memory_gib']:.0f} GiB"
+                for found in (results[f"{name}, {way}"] for name in names.values())
+            ),
+        ]
+        for way, text in _WAYS.items()
+    ]
+    return to_table(["tokens/s, memory of the GPU", *(f"rows of {rows} tokens" for rows in names)], cells)
+
+
 _SERVERS = {
     "vllm": "`vllm serve`",
     "vllm_stream_interval": "with `--stream-interval 10`",

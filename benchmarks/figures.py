@@ -58,6 +58,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collection-scaling": figure_collection.write_collection_scaling,
     "collection-scaling-images": figure_collection.write_collection_scaling_images,
     "finetune": figure_speed.write_finetune,
+    "finetune-packing": figure_speed.write_finetune_packing,
     "serving": figure_speed.write_serving,
     "rerank": figure_speed.write_rerank,
     "collect-load": figure_load.write_collect_load,

@@ -45,9 +45,9 @@ class SFT(AdapterMethod):
     mask: Mask = "assistant"
     """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
     the prompts as well"""
-    packing: bool = False
+    packing: bool = True
     """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, where the model
-    takes text alone and each of its layers attends to the whole context; what is learned is the same. Not yet run on GPUs"""
+    takes text alone and each of its layers attends to the whole context; what is learned is the same"""
 
     @property
     def row_format(self) -> str:
