@@ -37,7 +37,7 @@ class TrainedTokensTrainer(AdapterTrainer, SFTTrainer):
         own, for in bfloat16 a log-probability of -20 is off by up to 0.06.
         """
         of_loss = {name: inputs[name].to(self.args.device) for name in _OF_THE_LOSS if name in inputs}
-        return super()._prepare_inputs(inputs) | of_loss
+        return super()._prepare_inputs(list_features(inputs)) | of_loss
 
     def compute_loss(
         self,
