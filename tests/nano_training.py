@@ -1,6 +1,7 @@
 """Trainings of a model of two layers with random weights, of which one can be seen to have learned."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import psutil
 import torch
 from embedded_tokenizer import write_tokenizer
+from training_cases import describe_job
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from drag_ray.engine.config import EngineConfig
@@ -53,7 +55,7 @@ def write_rows(run_dir: Path, num_rows: int) -> None:
     write_split(run_dir, "sft_query", rows, num_rows)
 
 
-def make_config(run_dir: Path, model: Path, **options: Any) -> RunConfig:
+def make_config(run_dir: Path, model: Path, start_dir: Path | None = None, **options: Any) -> RunConfig:
     defaults = {
         "epochs": 1,
         "batch_size": 2,
@@ -63,7 +65,27 @@ def make_config(run_dir: Path, model: Path, **options: Any) -> RunConfig:
         "device": "cpu",
     }
     settings = FinetuneConfig.model_validate(defaults | options)
-    return RunConfig(run_dir=run_dir, finetune=settings, engine=EngineConfig(model=str(model)))
+    engine = EngineConfig(model=str(model), adapter=str(start_dir or ""))
+    return RunConfig(run_dir=run_dir, finetune=settings, engine=engine)
+
+
+def train_alone(
+    run_dir: Path, model: Path, start_dir: Path | None = None, **options: Any
+) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
+    # Most who make such a model train it elsewhere, and would wait for these imports.
+    from drag_ray.finetune.trainer import train
+    from drag_ray.finetune.training_rows import tokenize_training_rows
+
+    settings = make_config(run_dir, model, **options).finetune
+    job = describe_job(settings, model, run_dir / "format" / settings.chosen_method.row_format, start_dir=start_dir)
+    outcome = train(
+        job,
+        tokenize_training_rows(job),
+        lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, run_dir / "adapter", dirs_exist_ok=True),
+        None,
+    )
+    return outcome["counts"], outcome["curve"]
 
 
 def kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[dict[str, str]]) -> None:

@@ -74,7 +74,8 @@ class FinetuneConfig(Methods):
     """compute activations twice instead of keeping them: less memory, about a third slower"""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """number format of the base model's weights; auto is bfloat16 on GPUs and on CPUs that have instructions for it (AVX-512
-    BF16, AMX, Arm's bf16), and float32 on others, where it is faster. The adapter's are float32 in any case"""
+    BF16, AMX, Arm's bf16), and float32 on others, where it is faster; zero3 on CPUs has float32 in any case. The
+    adapter's are float32; with DeepSpeed on GPUs they are as the base's, and float32 in the optimizer"""
     compare_prompts: bool = True
     """refuse rows whose prompt is not, token by token and image by image, what the engine had that replied to it, where rows tell
     and engine.model collected them; off trains all the same, for example with a chat template that tells the date. The method

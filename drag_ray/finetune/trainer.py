@@ -5,6 +5,7 @@ It knows nothing of Ray: it is given a function that takes its metrics and check
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,12 @@ def _start_deepspeed(use_gpu: bool) -> None:
         os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
 
+    # It calls functions of PyTorch that have new names, of which each process would be told once more after every evaluation.
+    warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+    if not use_gpu:
+        # No kernel of its own is for training. It would compile one all the same, which takes a compiler, and a process that is
+        # killed meanwhile leaves a lock behind that all later ones wait for.
+        deepspeed.ops.__compatible_ops__ = {}  # pyright: ignore[reportAttributeAccessIssue], as it is made when asked for
     # Ray has made PyTorch's process group already; without this DeepSpeed takes the group for one of a single process.
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from nano_training import (
     make_config,
     make_nano_model,
     say,
+    train_alone,
     write_rows,
     write_split,
 )
 from peft import PeftModel
 from process_environments import REPORTS_OFF
-from training_cases import describe_job
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import RECORD_NAME
@@ -35,8 +34,6 @@ from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import find_reranker
 from drag_ray.finetune.publication import Description, publish_adapter
-from drag_ray.finetune.trainer import train
-from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.search.config import RerankConfig
@@ -71,19 +68,6 @@ def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
 
 def open_folder(run_dir: Path) -> StageFolder:
     return StageFolder(run_dir / "finetune", Identity("finetune", {}, {}))
-
-
-def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
-    settings = make_config(run_dir, model, **options).finetune
-    job = describe_job(settings, model, run_dir / "format" / settings.chosen_method.row_format)
-    outcome = train(
-        job,
-        tokenize_training_rows(job),
-        lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, run_dir / "adapter", dirs_exist_ok=True),
-        None,
-    )
-    return outcome["counts"], outcome["curve"]
 
 
 def publish(run_dir: Path, model: Path, counts: dict[str, int], options: dict[str, Any]) -> Path:

@@ -3,17 +3,21 @@ they define, row by row."""
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from datasets import Dataset
 from embedded_tokenizer import load_shared_tokenizer
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaForCausalLM
+from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.utils import add_fused_lm_head
 
+from drag_ray.finetune.arguments import build_deepspeed_settings
 from drag_ray.finetune.trainers.collator import RowCollator
 from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
 
@@ -128,15 +132,39 @@ def test_a_row_alone_in_its_step_moves_the_model_as_far_as_it_weighs(
 
 
 def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig, rows: list[dict[str, Any]] = ROWS) -> Any:
-    trainer = TrainedTokensTrainer(
+    trainer = build_trainer(model, arguments, rows)
+    trainer.train()
+    return trainer.model
+
+
+def build_trainer(model: LlamaForCausalLM, arguments: SFTConfig, rows: list[dict[str, Any]] = ROWS) -> TrainedTokensTrainer:
+    return TrainedTokensTrainer(
         model=model,
         args=arguments,
         data_collator=RowCollator(pad_token_id=0, number="weight"),
         train_dataset=Dataset.from_list([{"name": str(number), **row} for number, row in enumerate(rows)]),
         processing_class=load_shared_tokenizer(),
     )
-    trainer.train()
-    return trainer.model
+
+
+def test_deepspeed_gives_its_type_to_what_the_model_reads_and_not_to_what_the_loss_reads(
+    model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = build_trainer(model, build_descent(1, 1, max_steps=1))
+    settings = HfTrainerDeepSpeedConfig(build_deepspeed_settings("zero2", use_gpu=True))
+    trainer.args.bf16 = True
+    settings.trainer_config_process(trainer.args)
+    # Its processes would be on GPUs, which this machine need not have; the batch is made ready before they are asked anything.
+    monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", SimpleNamespace(hf_ds_config=settings))
+    trainer.is_deepspeed_enabled = True
+    numbers = {
+        "weight": torch.tensor([0.1]),
+        "advantage": torch.tensor([-0.3]),
+        "engine_log_probabilities": torch.tensor([-20.06]),
+    }
+    found = trainer._prepare_inputs({"input_ids": torch.tensor([[1]]), "pixel_values": torch.tensor([0.1]), **numbers})
+    assert {name: found[name] for name in numbers} == numbers
+    assert found["pixel_values"].dtype == torch.bfloat16
 
 
 def test_the_loss_of_weighted_rows_by_the_head_that_gpus_have_is_that_of_the_whole_projection(
