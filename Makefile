@@ -14,7 +14,6 @@ UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
 UNIT := $(BIN)/python -m pytest -q -m "not slow"
-MODELS := tests/unit/engine tests/unit/finetune tests/contracts
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py tune.py written.py)
@@ -43,7 +42,7 @@ serve: setup ## serve the demo's base model, adapter and cross-encoder on http:/
 	$(BIN)/python jobs/serve.py --config $(CONFIG)
 
 test: setup ## everything that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-rest lint unit-half
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-half lint unit-rest # the longest first
 	@$(MAKE) --no-print-directory integration
 
 check: setup ## the fast part, side by side
@@ -68,10 +67,10 @@ unit: setup ## unit and contract tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-half unit-rest
 
 unit-half: setup
-	$(UNIT) $(MODELS)
+	$(UNIT) $(HALF)
 
 unit-rest: setup
-	$(UNIT) $(addprefix --ignore=,$(MODELS)) tests/unit
+	$(UNIT) $(addprefix --ignore=,$(HALF)) tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not slow" tests/integration
