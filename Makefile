@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint quick quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs lock audit sbom clean
+.PHONY: help setup demo serve test check lint quick quick-lint quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,6 +14,9 @@ UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
 UNIT := $(BIN)/python -m pytest -q -m "not slow"
+RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
+# A third of its time was collecting garbage.
+PYRIGHT := NODE_OPTIONS=--max-semi-space-size=256 $(BIN)/pyright
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py tune.py written.py)
@@ -46,12 +49,15 @@ test: setup ## everything that CI runs
 	@$(MAKE) --no-print-directory integration
 
 check: setup ## the fast part, side by side
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint quick-half quick-rest
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target quick-lint quick-half quick-rest
 
 lint: setup ## ruff and pyright
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	NODE_OPTIONS=--max-semi-space-size=256 $(BIN)/pyright # a third of its time was collecting garbage
+	$(RUFF)
+	$(PYRIGHT)
+
+quick-lint: setup
+	$(RUFF)
+	$(PYRIGHT) drag_ray jobs # tests and benchmarks take as long again
 
 quick: setup ## unit and contract tests, but for those that take seconds
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target quick-half quick-rest
