@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint quick quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs lock audit sbom clean
+.PHONY: help setup demo serve test check lint quick quick-lint quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,9 @@ UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
 UNIT := $(BIN)/python -m pytest -q -m "not slow"
-MODELS := tests/unit/engine tests/unit/finetune tests/contracts
+RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
+# A third of its time was collecting garbage.
+PYRIGHT := NODE_OPTIONS=--max-semi-space-size=256 $(BIN)/pyright
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py kept.py learning_curve.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py tune.py written.py)
@@ -43,16 +45,19 @@ serve: setup ## serve the demo's base model, adapter and cross-encoder on http:/
 	$(BIN)/python jobs/serve.py --config $(CONFIG)
 
 test: setup ## everything that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-rest lint unit-half
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-half lint unit-rest # the longest first
 	@$(MAKE) --no-print-directory integration
 
 check: setup ## the fast part, side by side
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint quick-half quick-rest
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target quick-lint quick-half quick-rest
 
 lint: setup ## ruff and pyright
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	NODE_OPTIONS=--max-semi-space-size=256 $(BIN)/pyright # a third of its time was collecting garbage
+	$(RUFF)
+	$(PYRIGHT)
+
+quick-lint: setup
+	$(RUFF)
+	$(PYRIGHT) drag_ray jobs # tests and benchmarks take as long again
 
 quick: setup ## unit and contract tests, but for those that take seconds
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target quick-half quick-rest
@@ -68,10 +73,10 @@ unit: setup ## unit and contract tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-half unit-rest
 
 unit-half: setup
-	$(UNIT) $(MODELS)
+	$(UNIT) $(HALF)
 
 unit-rest: setup
-	$(UNIT) $(addprefix --ignore=,$(MODELS)) tests/unit
+	$(UNIT) $(addprefix --ignore=,$(HALF)) tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not slow" tests/integration

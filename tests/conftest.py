@@ -15,6 +15,7 @@ settings.load_profile("ci")
 # spinning, and to hand a table of a few rows from thread to thread takes longer than what is done with it.
 os.environ |= {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS")}
 
+gc.disable()  # while modules are imported and tests collected, all of which stays
 show_messages()
 logging.getLogger("drag_ray").propagate = True  # to caplog
 
@@ -23,3 +24,4 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: what looks for garbage, thousands of times, need not go through them."""
     gc.collect()
     gc.freeze()
+    gc.enable()

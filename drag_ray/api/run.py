@@ -28,7 +28,7 @@ def open_run(run_dir: str | Path, config: str | Path | None = None, **options: A
         ConfigError: an option is unknown or wrong, or the file cannot be read.
 
     Examples:
-        >>> run = drag_ray.open_run("runs/small", config="jobs/configs/small.toml", evaluate={"limit": 12})
+        >>> run = drag_ray.open_run("runs/small", config="jobs/configs/small.toml", cluster={"num_cpus": 2})
         >>> run.config.agent.max_iterations
         3
     """
@@ -168,8 +168,8 @@ class Run(RunExchange):
         """Compare the base model, the adapter and the baselines on held-out questions; otherwise as `index`.
 
         Examples:
-            >>> run.evaluate().counts["questions"]
-            12
+            >>> run.evaluate().stage
+            'evaluate'
         """
         return self.run_stage("evaluate", **options)
 

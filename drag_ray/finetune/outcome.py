@@ -1,11 +1,17 @@
 """The outputs of the finetune stage, for those that read them: an adapter, a merged model, an encoder, the learning curve."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, is_reranker, is_reward_model
 from drag_ray.storage.file_access import reading
 from drag_ray.storage.json_text import parse_json
+
+if TYPE_CHECKING:
+    from drag_ray.agent.record import AgentRecord
+    from drag_ray.finetune.config import FinetuneConfig
+    from drag_ray.finetune.methods.encoder import Probe
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"
@@ -13,6 +19,24 @@ ENCODER_DIR_NAME = "encoder"
 CURVE_NAME = "curve.jsonl"
 TUNED_NAME = "tuned"
 """What the base model with a run's own adapter is called, in reports and in requests."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A description of what was trained beside its weights: its options and counts, what it was trained from, how an adapter is
+    asked, the options that its rows were written with (none where they are of elsewhere), and what an encoder has scored."""
+
+    settings: "FinetuneConfig"
+    counts: dict[str, Any]
+    fingerprints: dict[str, str]
+    record: "AgentRecord | None"
+    row_options: dict[str, Any] = field(default_factory=dict)
+    probe: "Probe | None" = None
+
+    @property
+    def index_fingerprint(self) -> str:
+        """That of the index that its rows are of; empty where nobody knows."""
+        return self.record.index_fingerprint if self.record else ""
 
 
 def find_adapter(finetune_dir: Path | None) -> Path | None:

@@ -7,13 +7,13 @@ The card, in Hugging Face's form, says what it learned, from what, how far that 
 import contextlib
 import shutil
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from peft import PeftModel
 
-from drag_ray.agent.record import AgentRecord, write_record
+from drag_ray.agent.record import write_record
 from drag_ray.engine.models.adapter import (
     ADAPTER_WEIGHTS_NAME,
     BaseModel,
@@ -31,7 +31,7 @@ from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
 from drag_ray.finetune.methods.method import AdapterMethod
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import compute_file_fingerprint
 from drag_ray.storage.file_access import list_folder, writing
@@ -215,24 +215,6 @@ _ADAPTER_FILES = (
     "vocab*",
     "merges*",
 )
-
-
-@dataclass(frozen=True)
-class Description:
-    """A description of what was trained beside its weights: its options and counts, what it was trained from, how an adapter is
-    asked, the options that its rows were written with (none where they are of elsewhere), and what an encoder has scored."""
-
-    settings: FinetuneConfig
-    counts: dict[str, Any]
-    fingerprints: dict[str, str]
-    record: AgentRecord | None
-    row_options: dict[str, Any] = field(default_factory=dict)
-    probe: Probe | None = None
-
-    @property
-    def index_fingerprint(self) -> str:
-        """That of the index that its rows are of; empty where nobody knows."""
-        return self.record.index_fingerprint if self.record else ""
 
 
 def publish_adapter(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:

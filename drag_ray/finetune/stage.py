@@ -15,8 +15,7 @@ from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import DamageError, DataError, DragRayError, NotFiniteError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
-from drag_ray.finetune.outcome import CURVE_NAME
-from drag_ray.finetune.publication import Description
+from drag_ray.finetune.outcome import CURVE_NAME, Description
 from drag_ray.finetune.tokenized_rows import read_rows
 from drag_ray.finetune.training_process import build_trainer, fit, publish, run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers

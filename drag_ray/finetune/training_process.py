@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import ray.train
-from ray.exceptions import RayError
+from ray._raylet import PlacementGroupID  # pyright: ignore[reportAttributeAccessIssue]
+from ray.exceptions import RayActorError, RayError
 from ray.train.backend import BackendConfig
-from ray.train.torch import TorchConfig
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 from drag_ray.cluster.metrics import name_tags, open_stage_recorder
 from drag_ray.cluster.nodes import SharedPathNodes
@@ -28,7 +30,7 @@ from drag_ray.messages import about, show_messages
 from drag_ray.storage.file_access import writing
 
 if TYPE_CHECKING:
-    from drag_ray.finetune.publication import Description
+    from drag_ray.finetune.outcome import Description
     from drag_ray.finetune.training_rows import TrainingRows
 
 _logger = logging.getLogger(__name__)
@@ -131,17 +133,33 @@ def build_trainer(
 
 class GroupTrainer(DataParallelTrainer):
     """A trainer of Ray Train that leaves Ctrl-C to the program, where Ray would have the training fail, and handle Ctrl-C for
-    good."""
+    good.
+
+    It does without Ray's cleaner, which gives back what a training had whose controller is gone. That asks the Ray which was
+    started last on the machine for the controller: of another one's it is told that there is none, and ends the training.
+    """
 
     _controller: Any = None
+
+    def _create_default_callbacks(self) -> list[Any]:
+        return [one for one in super()._create_default_callbacks() if not isinstance(one, PlacementGroupCleanerCallback)]
 
     def _register_sigint_handler(self, controller: Any) -> None:
         self._controller = controller
 
     def abandon(self) -> None:
-        """End the training's processes: the controller's end is theirs."""
+        """End the training's processes, for the controller's end is theirs, and give back what they had."""
         if self._controller is not None:
             ray.kill(self._controller)
+            _remove_placement_groups()
+
+
+def _remove_placement_groups() -> None:
+    """Those of this job, which has none but for trainings: Ray would keep them until the job ends."""
+    job_id = ray.get_runtime_context().get_job_id()
+    for id_, group in placement_group_table().items():
+        if id_.endswith(job_id) and group["state"] != "REMOVED":
+            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(id_)))
 
 
 def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
@@ -157,7 +175,7 @@ def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
     """
     try:
         return trainer.fit().return_value
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RayActorError):
         trainer.abandon()
         raise
     except TrainingFailedError as error:
@@ -187,6 +205,8 @@ def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig
     """PyTorch's process group where it is needed: its rendezvous listens on every address, and asks for no token."""
     if workers.num_workers == 1 and settings.deepspeed in ("auto", "off"):
         return BackendConfig()
+    from ray.train.torch import TorchConfig  # and PyTorch, which the process that starts the others does without
+
     return TorchConfig(backend="nccl" if workers.use_gpu else "gloo")
 
 

@@ -22,7 +22,7 @@ LINES = {
     "engine": 3_970,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 4_920,
+    "finetune": 4_930,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_460,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 434
 OPTIONS = 373
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 49_790
+TEST_LINES = 49_690
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

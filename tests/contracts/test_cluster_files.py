@@ -203,6 +203,7 @@ def test_the_policies_select_the_pods_and_let_no_stranger_in() -> None:
     assert "namespaceSelector" not in str(rules[-1])
 
 
+@pytest.mark.seconds
 def test_ray_serve_takes_the_services_configuration_and_builds_its_application(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

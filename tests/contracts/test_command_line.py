@@ -54,6 +54,13 @@ def test_the_command_line_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.seconds
+def test_what_starts_a_training_does_without_pytorch() -> None:
+    code = "import sys, drag_ray.finetune.stage; print({'torch', 'peft', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["colect"]) == 2
     assert "Known commands: index, questions, tune, collect" in capsys.readouterr().err

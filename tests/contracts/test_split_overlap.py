@@ -104,6 +104,7 @@ def split_corpus(draw: Random, splits: list[str]) -> tuple[list[Question], list[
     return questions, kept, texts, [problem.place.removeprefix("question ") for problem in problems]
 
 
+@pytest.mark.seconds
 @corpora
 @given(st.integers(0, 2**32))
 def test_of_a_drawn_split_nothing_is_on_both_sides_and_nothing_is_lost(seed: int) -> None:

@@ -34,7 +34,7 @@ WITH_ENGINE = (
 """Files whose tests start vLLM."""
 LONGEST = (
     *("whole_loop", "serve_stage", "serve_adapters", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
-    *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embedded_model"),
+    *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embed_stage"),
     "deepspeed",
 )
 """Files that begin before all others, so that none is still under way when a process has nothing left to do; `serve_adapters`,

@@ -291,12 +291,11 @@ def test_an_engine_that_does_not_start_is_explained_by_its_log(local_ray: None, 
 
 def test_a_driver_that_keeps_an_error_has_its_cpus_again(local_ray: None, tmp_path: Path) -> None:
     # In a driver of its own: pytest keeps what is logged, and with it Ray's error and what that holds.
-    address = ray.get_runtime_context().gcs_address
-    assert start_child("keep_an_error", tmp_path, ADDRESS=address).wait(timeout=240) == 0
+    assert start_child("keep_an_error", tmp_path, ADDRESS=find_address()).wait(timeout=240) == 0
 
 
 def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: dict[str, list], tmp_path: Path) -> None:
-    child = start_child("collect_in_child", tmp_path)
+    child = start_child("collect_in_child", tmp_path, ADDRESS=find_address())
     try:
         wait_until(lambda: len(list(tmp_path.glob("run/trajectories/*.parquet"))) >= 3)
     finally:
@@ -344,6 +343,11 @@ def test_a_node_that_is_cut_off_and_writes_on_leaves_each_rollout_once(expected:
     check_whole(tmp_path, expected, json.loads((tmp_path / "counts.json").read_text()))
 
 
+def find_address() -> str:
+    """The Ray that this process is connected to."""
+    return ray.get_runtime_context().gcs_address
+
+
 def start_child(name: str, folder: Path, **environment: str) -> subprocess.Popen:
     """Run one of the functions below in a driver of its own, all of whose Rays ask for the token."""
     ensure_token(may_create=True)
@@ -353,7 +357,7 @@ def start_child(name: str, folder: Path, **environment: str) -> subprocess.Popen
 
 def collect_in_child(folder: Path) -> None:
     """A collection that is slow enough to be killed."""
-    with connect(ClusterConfig(num_cpus=2)):
+    with connect(ClusterConfig(address=os.environ.get("ADDRESS", ""), num_cpus=2)):
         (folder / "begun").touch()
         counts = collect(build_options(folder, delay_s=0.5), TWO_ENGINES)
     (folder / "counts.json").write_text(json.dumps(counts))

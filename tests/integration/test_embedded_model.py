@@ -1,5 +1,6 @@
 """The embedded model is unpacked whole, or not at all, whichever process wants it first."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow  # `make setup` unpacks it; the test below shows that a process of its own does, which is in no group
 @pytest.mark.usefixtures("second_of_two_processes")
 def test_a_process_that_is_not_the_first_of_a_group_unpacks_all(made_by_setup: dict[str, bytes], empty_cache: Path) -> None:
     model_dir = embedded_model_dir()
@@ -48,6 +50,7 @@ def test_a_file_that_is_no_model_leaves_no_folder_behind(
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and no more")
     monkeypatch.setattr(embedded, "_find_file", lambda module, pattern: broken)
-    with pytest.raises(ConfigError, match=r"broken\.gguf could not be unpacked .* the reason is above"):
+    with pytest.raises(ConfigError, match=r"broken\.gguf could not be unpacked .* the reason is above") as caught:
         embedded_model_dir()
+    assert isinstance(caught.value.__context__, subprocess.CalledProcessError)
     assert not any(path.is_dir() for path in empty_cache.iterdir())

@@ -3,7 +3,7 @@
 import gzip
 import json
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,6 +56,10 @@ def documents_dir(tmp_path):
     ]
     (folder / "pages.jsonl").write_text("\n".join(lines))
     return folder
+
+
+def end(*arguments):
+    raise KeyboardInterrupt
 
 
 def run_index(tmp_path, embedding=None, image_embedding=None, **options):
@@ -200,10 +204,7 @@ def test_a_scan_under_a_long_stamp_is_named_without_ocr_and_files_within_a_pdf_a
 
 
 def test_a_stage_that_is_started_again_keeps_the_parts_that_it_has(tmp_path, documents_dir, monkeypatch):
-    def fail(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(stage, "build_index", fail)
+    monkeypatch.setattr(stage, "build_index", end)
     with pytest.raises(KeyboardInterrupt):
         run_index(tmp_path, documents=str(documents_dir), questions="")
     parts_dir = tmp_path / "run" / "index" / "parts"
@@ -355,35 +356,26 @@ def embed_with(folder, **options):
     return EmbeddingConfig(model=str(folder), window_tokens=8, overlap_tokens=2, **options)
 
 
-@contextmanager
-def ended_before_parts_are_merged(monkeypatch):
-    """A stage that runs in it is ended when all parts of vectors are written, as by Ctrl-C."""
-
-    def end(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(vector_parts, "merge_parts", end)
-        with pytest.raises(KeyboardInterrupt):
-            yield
-
-
 def test_pages_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it_has(tmp_path, documents_dir, monkeypatch):
     lines = [{"file": "load", "page": page, "text": f"wing spar load {'fuel ' * page}"} for page in range(1, 10)]
     (documents_dir / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = embed_with(write_embedding_model(tmp_path / "model"))
     monkeypatch.setattr(vector_parts, "_MAX_PAGES", 4)
 
-    with ended_before_parts_are_merged(monkeypatch):
+    merge = vector_parts.merge_parts
+    monkeypatch.setattr(vector_parts, "merge_parts", end)  # as by Ctrl-C, when all parts of vectors are written
+    with pytest.raises(KeyboardInterrupt):
         run_index(tmp_path, config, documents=str(documents_dir), questions="")
-    stage_dir = tmp_path / "run" / "index"
-    first, second, third = sorted((stage_dir / "vector_parts").iterdir())
+    first, second, third = sorted((tmp_path / "run" / "index" / "vector_parts").iterdir())
     second.unlink()
     written_ns = [path.stat().st_mtime_ns for path in (first, third)]
-    with ended_before_parts_are_merged(monkeypatch):
-        run_index(tmp_path, config, documents=str(documents_dir), questions="")
-    assert second.exists()
-    assert [path.stat().st_mtime_ns for path in (first, third)] == written_ns
+
+    def look_and_merge(*arguments):
+        assert second.exists()
+        assert [path.stat().st_mtime_ns for path in (first, third)] == written_ns
+        return merge(*arguments)
+
+    monkeypatch.setattr(vector_parts, "merge_parts", look_and_merge)
     counts, folder = run_index(tmp_path, config, documents=str(documents_dir), questions="")
     assert not (folder / "vector_parts").exists()
     embedder = Embedder(config)

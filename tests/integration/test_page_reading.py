@@ -1,5 +1,6 @@
 """Pages read with their questions by a model in Ray's actors."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from drag_ray.config import build
 from drag_ray.engine.encoders import reranker_files
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.engine.encoders.reranker_files import find_files
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, list_pages, read_pages
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
@@ -95,28 +96,34 @@ def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     sources = Sources(sections.evaluate, tmp_path / "index", 0)
     baselines = {"features": Features.prepare(sources), "rerank": Rerank.prepare(sources)}
     known = {"index": tmp_path / "index", "questions": None, "finetune": None, "format": tmp_path / "format"}
-    for inputs, is_learned in ((known, True), ({**known, "format": None}, False)):
-        stage_dir = tmp_path / f"evaluate_{is_learned}"
-        stage_dir.mkdir()
+
+    def share(inputs: Mapping[str, Path | None], name: str) -> Factors | float | None:
+        (stage_dir := tmp_path / name).mkdir()
         reranker = share_features(baselines, sections, Inputs(inputs), stage_dir)["rerank"]
         model = read_features(stage_dir, "serve.rerank.features")
         assert isinstance(reranker, Rerank)
         assert reranker.features == model
-        assert isinstance(reranker.weight, Factors) == (model.with_model is not None) == is_learned
-        assert ("counts alone" in caplog.text) != is_learned
-    assert "by 20 validation questions" in caplog.text
-    pl.DataFrame(sides[:8]).write_parquet(tmp_path / "format" / SIDES_NAME)
+        assert model.with_model in (None, reranker.weight)
+        return model.with_model
+
+    def train_for(index_fingerprint: str) -> None:
+        changed = replace(files, index_fingerprint=index_fingerprint)
+        monkeypatch.setattr(reranker_files, "find_files", lambda config: changed)
+
     files = find_files(baselines["rerank"].options)
+    assert isinstance(share(known, "learned"), Factors)
+    assert "by 20 validation questions" in caplog.text
     own = read_fingerprint(tmp_path / "index" / "search_index")
-    for trained_for, share in (
-        ("", FEATURES_ALONE),
-        ("another", FEATURES_ALONE),
-        (own, 0.5),
-    ):  # it has learned to read here, or not
-        monkeypatch.setattr(reranker_files, "find_files", lambda config, own=trained_for: replace(files, index_fingerprint=own))
-        reranker = share_features(baselines, sections, Inputs(known), tmp_path / "evaluate_True")["rerank"]
-        assert isinstance(reranker, Rerank)
-        assert reranker.weight == share == read_features(tmp_path / "evaluate_True", "serve.rerank.features").with_model
+    without = {**known, "format": None}
+    for place, (trained_for, expected) in enumerate((("", None), ("another", None), (own, 0.5))):  # learned to read here, or not
+        caplog.clear()
+        train_for(trained_for)
+        assert share(without, f"without_{place}") == expected
+        assert f"counts {'half' if expected else 'alone'}" in caplog.text
+    pl.DataFrame(sides[:8]).write_parquet(tmp_path / "format" / SIDES_NAME)
+    train_for("another")
+    assert share(known, "few") == FEATURES_ALONE
+    assert "it counts nothing" in caplog.text
     assert "too few of 4 validation questions" in caplog.text
 
 
@@ -124,6 +131,7 @@ def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:
     write_index(tmp_path, [build_page(file="a.pdf", page_number=1, text=TEXTS[0])], [])
     gone = RerankedConfig(model=str(tmp_path / "gone"), device="cpu")
     asked = [AskedQuestion("How fast?", (build_rollout("How fast?", "rotor"),))]
-    for index, expected in (("search_index", r"rerank\.model '.*gone'"), ("elsewhere", "elsewhere")):
-        with pytest.raises(ConfigError, match=expected):
-            read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / index), Rerank(gone), tmp_path)
+    with pytest.raises(ConfigError, match=r"rerank\.model '.*gone'"):
+        read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / "search_index"), Rerank(gone), tmp_path)
+    with pytest.raises(SearchIndexError, match="elsewhere"):
+        SearchAsAsked(Rerank(gone), tmp_path / "elsewhere")(asked[0].rollouts)

@@ -35,6 +35,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import APART, STAGES
 from drag_ray.rollout.journal import read_trajectories
 from drag_ray.search.index import read_fingerprint
+from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME
 from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Trajectory
 
@@ -288,11 +289,13 @@ def beside_the_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.usefixtures("beside_the_run")
-def test_the_examples_of_the_python_api_do_what_they_say() -> None:
+def test_the_examples_of_the_python_api_do_what_they_say(finished_run: Path) -> None:
     assert run_examples(list_documented()) == {}
+    assert not (finished_run / PREVIOUS_DIR_NAME).exists()  # no stage ran again, which would take minutes
 
 
 @pytest.mark.usefixtures("beside_the_run")
-def test_the_cells_of_the_notebook_run() -> None:
+def test_the_cells_of_the_notebook_run(finished_run: Path) -> None:
     transcripts = [item for item in run_cells(with_engine=True) if isinstance(item, Transcript)]
     assert [transcript.trajectory.error for transcript in transcripts] == ["", ""]
+    assert not (finished_run / PREVIOUS_DIR_NAME).exists()

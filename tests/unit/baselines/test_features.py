@@ -106,6 +106,7 @@ def test_weights_are_the_likeliest_with_their_penalty() -> None:
     assert fit_weights([several], [np.array([True, True, True, False])]) == pytest.approx([alone], abs=1e-4)
 
 
+@pytest.mark.seconds
 def test_a_model_counts_beside_features_as_much_as_it_tells_and_never_against_its_order() -> None:
     """Pages of which features find every second evidence, and a model what it is told to."""
     random_numbers = np.random.default_rng(0)

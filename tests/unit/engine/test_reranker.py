@@ -79,6 +79,7 @@ def test_a_part_of_a_page_is_read_at_once(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.seconds
 def test_threads_that_write_at_once_write_what_each_would_alone(tmp_path: Path) -> None:
     writer = load_pair_writer(find_files(RerankConfig(model=str(write_cross_encoder(tmp_path / "model")))))
     texts = [" ".join(WORDS * 20)] * 20  # longer than the model reads, which the tokenizer cuts in one call and not in another

@@ -63,6 +63,7 @@ def test_turn_by_turn_a_row_has_the_tokens_of_the_conversation_and_without_a_mas
     assert decode_learned(row, other) == ["<search>rows</search><|im_end|>"]
 
 
+@pytest.mark.seconds
 def test_a_template_that_rewrites_turns_or_ends_none_is_refused(tokenizer: Any) -> None:
     forgetful = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content if loop.last else '...' }}<|im_end|>\n{% endfor %}"

@@ -50,6 +50,7 @@ def searcher(run_dir: Path) -> Searcher:
     return Searcher(run_dir / "index" / "search_index")
 
 
+@pytest.mark.seconds
 def test_a_kind_that_misleads_is_left_out(searcher: Searcher) -> None:
     worth = compare_kinds(write(1), ASKED, searcher)
     assert (worth.num_asked, worth.num_learned) == (NUM_ASKED, 4 * (NUM_WRITTEN // 4) // 5)

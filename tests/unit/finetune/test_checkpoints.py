@@ -19,8 +19,8 @@ from drag_ray.errors import ArtifactError, DamageError, TrainError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
-from drag_ray.finetune.publication import Description, publish_adapter
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
+from drag_ray.finetune.publication import publish_adapter
 from drag_ray.finetune.stage import _find_trained
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_process import describe_failure

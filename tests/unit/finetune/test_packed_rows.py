@@ -9,11 +9,11 @@ import pytest
 import torch
 from packed_training import LENGTHS, adapt, build_model, build_trainer, list_rows, read_adapter, read_loss, train_in_process
 from ports import find_port
-from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import scaled_dot_product_attention
 from training_cases import SHAPE
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
 from trl.trainer.sft_config import SFTConfig
+from two_processes import run_in_two
 
 from drag_ray.finetune.trainers import packed_rows
 from drag_ray.finetune.trainers.collator import RowCollator
@@ -61,7 +61,7 @@ def test_a_step_is_that_of_rows_by_themselves_however_it_is_cut(
 
 
 def test_a_step_of_two_processes_is_that_of_rows_by_themselves(tmp_path: Path) -> None:
-    spawn(train_in_process, (find_port(), tmp_path), nprocs=2)
+    run_in_two(train_in_process, find_port(), tmp_path)
     check_step(*torch.load(tmp_path / "after.pt"))
 
 

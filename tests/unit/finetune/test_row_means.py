@@ -12,10 +12,10 @@ from embedded_tokenizer import load_shared_tokenizer
 from order_training import NO, NUM_QUESTIONS, YES, build_trainer, list_questions, train_in_process
 from peft import LoraConfig, get_peft_model
 from ports import find_port
-from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import logsigmoid
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from trl.trainer.sft_config import SFTConfig
+from two_processes import run_in_two
 
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.method import AdapterMethod
@@ -51,7 +51,7 @@ def test_every_question_counts_alike_in_the_step_of_a_reranker_however_much_evid
 
 def test_every_question_counts_alike_in_the_step_of_two_processes(model: LlamaForCausalLM, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "before")
-    spawn(train_in_process, (find_port(), tmp_path), nprocs=2)
+    run_in_two(train_in_process, find_port(), tmp_path)
     loss = torch.stack(compute_order_losses(model)).mean()
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     logged, after = torch.load(tmp_path / "after.pt")

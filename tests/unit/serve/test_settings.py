@@ -56,6 +56,7 @@ def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object], ke
     return settings.build_app_settings(sections, inputs, key)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("agent", "serve", "folder", "problem"),
     [
@@ -81,6 +82,7 @@ def test_vectors_are_looked_for_where_the_index_stage_leaves_them(
     assert build(inputs, agent, serve).index_dir == str(index_dir / "search_index")
 
 
+@pytest.mark.seconds
 def test_vectors_of_the_stage_embed_are_served_unless_they_are_of_another_index(inputs: Inputs, tmp_path: Path) -> None:
     fingerprint = read_fingerprint(inputs["index"] / "search_index")
     for name, index, of_index in (("embed", fingerprint, True), ("stale", "another", False)):
@@ -97,6 +99,7 @@ def test_vectors_of_the_stage_embed_are_served_unless_they_are_of_another_index(
     assert build(inputs, {}, {}).vectors_dir == str(tmp_path / "index" / "vectors")
 
 
+@pytest.mark.seconds
 def test_features_of_another_index_or_without_the_model_are_served_where_that_is_said(
     inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
