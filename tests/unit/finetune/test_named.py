@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from nano_training import make_nano_model
 from training_cases import write_job, write_model
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainingArguments
+from transformers.trainer_callback import TrainerState
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import check_adapter_writes
