@@ -180,6 +180,13 @@ def test_a_whole_model_of_the_run_is_served_as_the_model_or_the_endpoint_is_refu
     assert list(resolve_adapters(ServeConfig(adapters=("a=/x",)), tmp_path, "base")) == ["a"]
 
 
+def test_the_adapter_of_the_run_is_not_added_to_the_model_that_it_was_merged_into(tmp_path: Path) -> None:
+    make_adapter(tmp_path / "adapter")
+    (tmp_path / "merged").mkdir()
+    assert list(resolve_adapters(ServeConfig(), tmp_path, "base")) == ["tuned"]
+    assert resolve_adapters(ServeConfig(), tmp_path, str(tmp_path / "merged")) == {}
+
+
 def test_an_adapter_cannot_have_the_name_of_the_base_model(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match="'base' is the name of the base model"):
         resolve_adapters(ServeConfig(adapters=("base=/x",)), tmp_path, "base")
