@@ -1,5 +1,6 @@
 """Options of the finetune stage, and the job of a training process."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +13,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.registry import METHOD_NAMES, Methods
 from drag_ray.finetune.named import check_named
+from drag_ray.storage.json_text import parse_json
 
 if TYPE_CHECKING:
     MethodName = str
@@ -19,6 +21,7 @@ else:
     MethodName = Literal[METHOD_NAMES]
 
 
+_NUMBER_OR_SWITCH = re.compile(r"-?\d+(\.\d+)?([eE]-?\d+)?|true|false")
 Part = Literal["language", "vision", "projector"]
 
 _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "lora", "quantization", "merge"}
@@ -126,6 +129,13 @@ class FinetuneConfig(Methods):
         if not parts or len(set(parts)) < len(parts) or ("adapter" in parts and len(parts) > 1):
             raise ValueError("expected adapter alone, or some of language, vision and projector, each once")
         return parts
+
+    @field_validator("arguments", "lora")
+    @classmethod
+    def _reads_numbers(cls, named: dict[str, Any]) -> dict[str, Any]:
+        """The numbers and switches of `name=value` on a command line, which are text there."""
+        texts = {name: value for name, value in named.items() if isinstance(value, str)}
+        return named | {name: parse_json(text) for name, text in texts.items() if _NUMBER_OR_SWITCH.fullmatch(text)}
 
     @field_validator("method", mode="before")
     @classmethod

@@ -11,6 +11,7 @@ from training_cases import write_job, write_model
 from transformers import TrainingArguments
 from transformers.trainer_callback import TrainerState
 
+from drag_ray.config import load
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import check_adapter_writes
 from drag_ray.engine.models.model_files import read_shapes
@@ -21,6 +22,7 @@ from drag_ray.finetune.named import check_named, check_reporting, explain_refusa
 from drag_ray.finetune.publication import Description, publish_adapter
 from drag_ray.finetune.trainer import _build_adapter, load_to_train, train
 from drag_ray.finetune.training_rows import tokenize_training_rows
+from drag_ray.pipeline.run_config import RunConfig
 
 
 def refuse(match: str, adapter: str = "", **options: Any) -> None:
@@ -79,6 +81,20 @@ def test_of_what_the_stage_sets_only_defaults_can_be_named() -> None:
     assert build(arguments=named).items() >= named.items()
     assert build(method="embed", arguments=named).items() >= named.items()
     assert build(method="embed")["optim"] == build(parts=["language"])["optim"] == "adamw_torch_fused"
+
+
+def test_names_and_values_can_stand_on_a_command_line() -> None:
+    words = [
+        "--finetune.arguments",
+        "weight_decay=1e-2",
+        "optim=adamw_8bit",
+        "--finetune.lora",
+        "use_dora=true",
+        "megatron_core=x",
+    ]
+    options = load(RunConfig, words).finetune
+    assert options.arguments == {"weight_decay": 0.01, "optim": "sgd"}
+    assert options.lora == {"use_dora": True, "bias": "none"}
 
 
 def test_records_leave_out_what_says_nothing_to_a_training() -> None:
