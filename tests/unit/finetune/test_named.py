@@ -84,7 +84,7 @@ def test_of_what_the_stage_sets_only_defaults_can_be_named() -> None:
 
 
 def test_names_and_values_can_stand_on_a_command_line() -> None:
-    words = "--finetune.arguments weight_decay=1e-2 optim=sgd --finetune.lora use_dora=true bias=none".split()
+    words = ["--finetune.arguments", "weight_decay=1e-2", "optim=sgd", "--finetune.lora", "use_dora=true", "bias=none"]
     options = load(RunConfig, words).finetune
     assert options.arguments == {"weight_decay": 0.01, "optim": "sgd"}
     assert options.lora == {"use_dora": True, "bias": "none"}
