@@ -92,11 +92,11 @@ def write_image_rows(folder: Path, *shown: bool) -> ImageStore:
 
 
 def describe(folder: Path, model_dir: Path, store: ImageStore, **options: Any) -> TrainJob:
-    defaults = {"epochs": 1, "batch_size": 1, "checkpoint_steps": 1, "dtype": "float32", "warmup_ratio": 0}
+    defaults = {"epochs": 1, "batch_size": 1, "checkpoint_steps": 2, "dtype": "float32", "warmup_ratio": 0}
     return describe_job(FinetuneConfig.model_validate(defaults | options), model_dir, folder, store.root)
 
 
-@pytest.mark.parametrize("parts", [("vision",), ("projector", "vision"), ("projector",), ("language",)])
+@pytest.mark.parametrize("parts", [("projector", "vision"), ("projector",), ("language",)])
 def test_the_parts_that_are_named_learn_and_no_others(parts: tuple[str, ...], vision_model: Path, tmp_path: Path) -> None:
     store = write_image_rows(tmp_path, True, True)
     job = describe(tmp_path, vision_model, store, parts=parts, learning_rate=1e-2)
