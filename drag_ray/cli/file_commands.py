@@ -24,6 +24,7 @@ FILE_COMMANDS = {
     "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
     "review": "Look at the test questions of a run beside their pages, on a page for the browser, and say which are kept.",
     "kinds": "Tell by real questions which kinds of written questions a ranker learns most from, and which mix to go on with.",
+    "merge": "Write a model with an adapter merged into its weights, in a folder that transformers and vLLM load by itself.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
 }
@@ -47,6 +48,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         "cost": _cost,
         "review": _review,
         "kinds": _kinds,
+        "merge": _merge,
         "push": _push,
         "pull": _pull,
     }
@@ -292,6 +294,26 @@ def _kinds(argv: Sequence[str]) -> None:
     from drag_ray.evaluate.question_kinds import format_worth, measure_kinds, read_real
 
     print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
+
+
+def _merge(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray merge", description=FILE_COMMANDS["merge"])
+    parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write, which must not exist")
+    parser.add_argument("--model", default="", metavar="BASE", help="its base model; as its folder says where nothing is said")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="number format of the weights")
+    options = parser.parse_args(argv)
+    from drag_ray.engine.models.adapter import read_base_name
+    from drag_ray.engine.models.model_folder import resolve_model
+    from drag_ray.errors import ConfigError
+    from drag_ray.finetune.publication import merge_adapter
+
+    if options.out.exists():
+        raise ConfigError(f"{options.out}: is there already. Name a folder that is not, or remove it.")
+    base_dir = resolve_model(options.model or read_base_name(options.adapter))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    merge_adapter(base_dir, options.adapter, options.out, options.dtype)
+    print(f"merged: {options.out}")
 
 
 def _push(argv: Sequence[str]) -> None:

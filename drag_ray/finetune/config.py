@@ -1,8 +1,9 @@
 """Options of the finetune stage, and the job of a training process."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
@@ -11,6 +12,8 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.registry import METHOD_NAMES, Methods
+from drag_ray.finetune.named import check_named
+from drag_ray.storage.json_text import parse_json
 
 if TYPE_CHECKING:
     MethodName = str
@@ -18,15 +21,20 @@ else:
     MethodName = Literal[METHOD_NAMES]
 
 
-_ADAPTER_OPTIONS = {
-    *("start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "max_length", "image_workers"),
-    *("deepspeed", "liger", "compare_prompts", "merge"),
+_NUMBER_OR_SWITCH = re.compile(r"-?\d+(\.\d+)?([eE]-?\d+)?|true|false")
+Part = Literal["language", "vision", "projector"]
+
+_LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "lora", "quantization", "merge"}
+"""Options that say nothing to a training of whole weights."""
+_ADAPTER_OPTIONS = _LORA_OPTIONS | {
+    *("parts", "part_learning_rates", "max_length", "image_workers", "deepspeed", "liger", "compare_prompts"),
 }
 """Options that say nothing to an encoder."""
 
 
 class FinetuneConfig(Methods):
-    """Options of the training: of a LoRA adapter, or of an encoder (methods cross_encoder and embed)."""
+    """Options of the training: of a LoRA adapter, of a model's own weights (parts), or of an encoder (methods cross_encoder and
+    embed)."""
 
     method: MethodName = "sft"
     """how the model learns, with the options of the section of that name; those of the others do not count"""
@@ -34,6 +42,11 @@ class FinetuneConfig(Methods):
     """what training starts from, and what dpo and grpo compare with: policy is the adapter that engine.adapter names, with
     which the rows were collected, and whose weights are trained on (the base model where none is named); base is always a new
     adapter on the base model"""
+    parts: tuple[Literal["adapter", Part], ...] = ("adapter",)
+    """what is trained: a LoRA adapter of the language model, or with the method sft the weights themselves of these parts, the
+    others frozen: language, vision, and projector, which brings what vision sees into language. It comes to a whole model"""
+    part_learning_rates: dict[Part, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """learning rates of trained parts in the place of learning_rate"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
     learning_rate: float = Field(default=2e-4, gt=0)
@@ -53,6 +66,14 @@ class FinetuneConfig(Methods):
     rewards, which dropout would blur, and train without any"""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """layers of the language model that get an adapter; the vision part of a vision-language model stays as it is"""
+    lora: dict[str, Any] = Field(default_factory=dict)
+    """further arguments of PEFT's LoraConfig by name, as {use_rslora = true} or {use_dora = true}"""
+    quantization: Literal["none", "nf4", "int8"] = "none"
+    """number format of the base model's linear layers while an adapter learns, by bitsandbytes (pip install bitsandbytes on every
+    node): nf4 has four bits and is doubly quantised (QLoRA), int8 eight. The merged model is of the base as it is"""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """further arguments of transformers' TrainingArguments by name, as {weight_decay = 0.01, optim = "adamw_8bit",
+    lr_scheduler_type = "linear", report_to = "trackio"}. Nothing is reported to anyone without report_to"""
     max_length: int = Field(default=2048, ge=16)
     """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
@@ -93,6 +114,30 @@ class FinetuneConfig(Methods):
         chosen: Method = getattr(self, self.method)
         return chosen
 
+    @property
+    def trains_whole(self) -> bool:
+        """True if weights of the model itself are trained, and the outcome is a whole model."""
+        return not self.chosen_method.trains_adapter or self.parts != ("adapter",)
+
+    @property
+    def sees(self) -> bool:
+        """True if weights are trained that only page images reach."""
+        return not {"vision", "projector"}.isdisjoint(self.parts)
+
+    @field_validator("parts")
+    @classmethod
+    def _stands_alone(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
+        if not parts or len(set(parts)) < len(parts) or ("adapter" in parts and len(parts) > 1):
+            raise ValueError("expected adapter alone, or some of language, vision and projector, each once")
+        return parts
+
+    @field_validator("arguments", "lora")
+    @classmethod
+    def _reads_numbers(cls, named: dict[str, Any]) -> dict[str, Any]:
+        """The numbers and switches of `name=value` on a command line, which are text there."""
+        texts = {name: value for name, value in named.items() if isinstance(value, str)}
+        return named | {name: parse_json(text) for name, text in texts.items() if _NUMBER_OR_SWITCH.fullmatch(text)}
+
     @field_validator("method", mode="before")
     @classmethod
     def _names_the_successor(cls, method: Any) -> Any:
@@ -102,7 +147,7 @@ class FinetuneConfig(Methods):
 
     @property
     def merged_dtype(self) -> str:
-        """The number format of the merged model, whichever machine has trained the adapter."""
+        """The number format of the model that is written, whichever machine has trained it."""
         return "float32" if self.dtype == "float32" else "bfloat16"
 
     @model_serializer(mode="wrap")
@@ -112,6 +157,8 @@ class FinetuneConfig(Methods):
         unread = {name for name in METHOD_NAMES if name != self.method}
         if not self.chosen_method.trains_adapter:
             unread |= _ADAPTER_OPTIONS
+        elif self.trains_whole:
+            unread |= _LORA_OPTIONS
         return {name: value for name, value in options.items() if name not in unread}
 
 
@@ -126,7 +173,7 @@ class FinetuneSections(Sections):
         """Refuse to train what cannot be had.
 
         Raises:
-            ConfigError: the model is behind an endpoint.
+            ConfigError: the model is behind an endpoint, options exclude each other, or an argument is none or has an option.
         """
         if self.engine.backend == "openai":
             raise ConfigError(
@@ -134,10 +181,33 @@ class FinetuneSections(Sections):
                 "To learn from its trajectories, name it as collect.teacher, and the model to train as engine.model with the "
                 "backend vllm."
             )
+        settings = self.finetune
+        check_named("arguments", settings.arguments)
+        check_named("lora", settings.lora)
+        if untrained := sorted(settings.part_learning_rates.keys() - set(settings.parts)):
+            raise ConfigError(f"finetune.part_learning_rates: {untrained[0]} is not trained. Name it in finetune.parts.")
+        if settings.quantization != "none" and settings.deepspeed == "zero3":
+            raise ConfigError("finetune.quantization: ZeRO-3 cannot split quantised weights. Set finetune.deepspeed to zero2.")
+        if settings.parts != ("adapter",):
+            self._check_parts()
+
+    def _check_parts(self) -> None:
+        named = f"finetune.parts {', '.join(self.finetune.parts)}"
+        if self.finetune.method != "sft":
+            raise ConfigError(
+                f"{named}: the method {self.finetune.method} trains others. Take the method sft, or leave out finetune.parts."
+            )
+        if self.finetune.quantization != "none":
+            raise ConfigError(f"{named}: quantised weights learn nothing. Leave out finetune.quantization, or train an adapter.")
+        if self.engine.adapter and self.finetune.start == "policy":
+            raise ConfigError(
+                f"{named}: weights of engine.model are trained, and engine.adapter would be left away. Merge it first "
+                f"(drag-ray merge {self.engine.adapter} OUT) and name OUT as engine.model, or set finetune.start to base."
+            )
 
     def find_start(self) -> Path | None:
         """The folder of the adapter whose weights are trained on; None for a new adapter."""
-        starts = self.finetune.start == "policy" and self.finetune.chosen_method.trains_adapter
+        starts = self.finetune.start == "policy" and not self.finetune.trains_whole
         return Path(self.engine.adapter) if self.engine.adapter and starts else None
 
     def list_sources(self) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
+from drag_ray.finetune.named import check_reporting, explain_refusal
 from drag_ray.finetune.training_rows import TrainingRows
 
 _ROUNDING = 1e-5
@@ -54,12 +55,14 @@ def train(
     before = method.score(model, question, passages)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         options = build_options(job, "off", scratch_dir, rows.counts, resumes=resume_from is not None)
-        options["optim"] = "adamw_torch_fused"  # all weights learn, and on a CPU the other one takes 2.5 times as long
         validation = Dataset.from_list(rows.validation.rows) if rows.validation.rows else None
-        trainer = method.build_trainer(model, options, Dataset.from_list(rows.train.rows), validation)
+        with explain_refusal("arguments", job.config.arguments):
+            trainer = method.build_trainer(model, options, Dataset.from_list(rows.train.rows), validation)
+            check_reporting(trainer.args.report_to)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, rows.counts, recorder))
-        trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        with explain_refusal("arguments", job.config.arguments, (ImportError,)):
+            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
     after = method.score(model.eval(), question, passages)
     _check_effect(before, after, trainer.state.global_step, job.config.learning_rate)
     return {

@@ -1,4 +1,5 @@
-"""The outputs of the finetune stage, for those that read them: an adapter, a merged model, an encoder, the learning curve."""
+"""The outputs of the finetune stage, for those that read them: an adapter, a merged model, a whole model, an encoder, the
+learning curve."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"
+MODEL_DIR_NAME = "model"
 ENCODER_DIR_NAME = "encoder"
 CURVE_NAME = "curve.jsonl"
 TUNED_NAME = "tuned"
@@ -49,6 +51,12 @@ def find_merged(finetune_dir: Path | None) -> Path | None:
     """The folder of the model that the adapter was merged into, None without one."""
     merged_dir = finetune_dir / MERGED_DIR_NAME if finetune_dir else None
     return merged_dir if merged_dir and merged_dir.is_dir() else None
+
+
+def find_model(finetune_dir: Path | None) -> Path | None:
+    """The folder of the model whose own weights were trained, None without one."""
+    model_dir = finetune_dir / MODEL_DIR_NAME if finetune_dir else None
+    return model_dir if model_dir and model_dir.is_dir() else None
 
 
 def has_reward_model(finetune_dir: Path | None) -> bool:

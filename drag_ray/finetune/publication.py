@@ -1,5 +1,5 @@
 """The folder of what was trained, made from the last checkpoint: weights and card of an adapter, with the merged model if wanted,
-or of an encoder.
+of a whole model, or of an encoder.
 
 The card, in Hugging Face's form, says what it learned, from what, how far that is known to help, and how it is asked.
 """
@@ -15,7 +15,6 @@ from peft import PeftModel
 
 from drag_ray.agent.record import write_record
 from drag_ray.engine.models.adapter import (
-    ADAPTER_WEIGHTS_NAME,
     BaseModel,
     check_adapter_fits,
     is_reward_model,
@@ -23,7 +22,7 @@ from drag_ray.engine.models.adapter import (
     write_base_model,
 )
 from drag_ray.engine.models.embedded import EMBEDDED, MINILM
-from drag_ray.engine.models.model_files import WEIGHTS_NAME
+from drag_ray.engine.models.model_files import WEIGHTS_PATTERN
 from drag_ray.engine.models.model_folder import locate_model, resolve_model
 from drag_ray.engine.models.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
 from drag_ray.errors import TrainError
@@ -31,7 +30,8 @@ from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
 from drag_ray.finetune.methods.method import AdapterMethod
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME, Description
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME, MODEL_DIR_NAME, Description
+from drag_ray.finetune.parts import check_trained
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import compute_file_fingerprint
 from drag_ray.storage.file_access import list_folder, writing
@@ -84,7 +84,6 @@ class CardKind:
     kind: str
     learned_from: str
     limits: str
-    weights_name: str
     tags: tuple[str, ...]
 
 
@@ -97,9 +96,9 @@ _OF_ADAPTER = CardKind(
 - What it writes can be wrong, and can cite pages that do not exist.
 - It may repeat words of the documents and questions that it learned from: look at their licence and at what is private in them
   before you share it. The licence of the base model holds for it too.""",
-    weights_name=ADAPTER_WEIGHTS_NAME,
     tags=("lora",),
 )
+_OF_MODEL = replace(_OF_ADAPTER, kind="A fine-tuned copy", tags=())
 _OF_ENCODER = CardKind(
     title="A search encoder",
     kind="A fine-tuned copy",
@@ -107,7 +106,6 @@ _OF_ENCODER = CardKind(
     limits="""- It was trained for one collection. On another it can be worse than the model it comes from: compare both first.
 - Its weights have learned from the questions and documents: look at their licence and at what is private in them before you
   share it. The licence of the base model holds for it too.""",
-    weights_name=WEIGHTS_NAME,
     tags=("sentence-transformers",),
 )
 
@@ -123,7 +121,7 @@ def write_card(
     """Write `README.md` beside the weights.
 
     Args:
-        folder: holds the weights, whose hash the card names.
+        folder: holds the weights, whose hashes the card names.
         kind: of the model.
         settings: how it was trained.
         base: the model that it belongs to.
@@ -136,12 +134,12 @@ def write_card(
     data = ModelCardData(
         # The Hub knows names, no folders.
         base_model=None if Path(origin).is_dir() else origin,
-        library_name=settings.chosen_method.library,
+        library_name="transformers" if kind is _OF_MODEL else settings.chosen_method.library,
         pipeline_tag=settings.chosen_method.pipeline_tag,
         tags=[*kind.tags, "drag_ray", settings.method],
     )
     hashes = {
-        kind.weights_name: compute_file_fingerprint(folder / kind.weights_name),
+        **{path.name: compute_file_fingerprint(path) for path in sorted(folder.glob(WEIGHTS_PATTERN))},
         "config of the base model": base.fingerprint,
         **{f"stage {stage}": fingerprint for stage, fingerprint in fingerprints.items()},
         "commit": provenance.read_commit() or "unknown",
@@ -186,13 +184,18 @@ def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype:
         raise TrainError(
             f"{adapter_dir}: cannot be merged into {base_dir} ({error}). Train again with a lower finetune.learning_rate."
         ) from None
-    remedy = "Free some space, choose another --run-dir, or leave the merged model out (--no-finetune.merge)."
+    remedy = "Free some space, choose another place, or leave the merged model of a run out (--no-finetune.merge)."
     with saving(out_dir, remedy), _building(out_dir) as scratch_dir:
-        merged.save_pretrained(scratch_dir)
-        load_tokenizer(base_dir).save_pretrained(scratch_dir)
-        processor = load_processor(base_dir)
-        if processor is not None:
-            processor.save_pretrained(scratch_dir)
+        _write_model(merged, base_dir, scratch_dir)
+
+
+def _write_model(model: Any, base_dir: str | Path, folder: Path) -> None:
+    """Write config, generation config and weights of a model, with tokenizer, chat template and processor of its base."""
+    model.save_pretrained(folder)
+    load_tokenizer(base_dir).save_pretrained(folder)
+    processor = load_processor(base_dir)
+    if processor is not None:
+        processor.save_pretrained(folder)
 
 
 @contextlib.contextmanager
@@ -246,6 +249,25 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
             write_card(scratch_dir, _OF_ADAPTER, settings, base, described.counts, described.fingerprints)
         if settings.merge:
             merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.merged_dtype)
+
+
+def publish_model(checkpoint_dir: Path, model: str, described: Description, stage_dir: Path) -> None:
+    """Take the model out of a whole checkpoint, compare it with its base, describe it. Its folder is there only when it is whole.
+
+    Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
+        NotFiniteError: a weight is not finite.
+        TrainError: a part has learned nothing.
+    """
+    base_dir, settings, model_dir = resolve_model(model), described.settings, stage_dir / MODEL_DIR_NAME
+    trained = load_model(checkpoint_dir, settings.merged_dtype)
+    check_trained(load_model(base_dir, settings.merged_dtype), trained, settings.parts)
+    with saving(model_dir), _building(model_dir) as scratch_dir:
+        _write_model(trained, base_dir, scratch_dir)
+        if described.record:
+            write_record(scratch_dir, described.record)
+        base = read_base_model(base_dir, name=model)
+        write_card(scratch_dir, _OF_MODEL, settings, base, described.counts, described.fingerprints)
 
 
 _TRAINING_STATE = (

@@ -55,7 +55,8 @@ def load_start(model: Any, adapter: LoraConfig, start_dir: Path, *, in_float32: 
 def _check_shape(found: PeftConfig, wanted: LoraConfig, start_dir: Path) -> None:
     compared = [item.name for item in fields(wanted) if item.name not in _OF_NO_SHAPE]
     values = {name: (_list_value(getattr(found, name, None)), _list_value(getattr(wanted, name))) for name in compared}
-    differing = [f"{name} {own} ({_OPTIONS.get(name, 'here')}: {value})" for name, (own, value) in values.items() if own != value]
+    pairs = ((name, _OPTIONS.get(name, "finetune.lora"), *found) for name, found in values.items())
+    differing = [f"{name} {own} ({option}: {value})" for name, option, own, value in pairs if own != value]
     if differing:
         raise TrainError(
             f"engine.adapter {str(start_dir)!r}: its weights are trained on in the shape that they have, which differs in "

@@ -1,4 +1,4 @@
-"""One training process: a trainer of TRL on tokenized rows or preference pairs, with a LoRA adapter.
+"""One training process: a trainer of TRL on tokenized rows or preference pairs, with a LoRA adapter or with weights of the model.
 
 It knows nothing of Ray: it is given a function that takes its metrics and checkpoints.
 """
@@ -26,6 +26,8 @@ from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
+from drag_ray.finetune.named import check_reporting, explain_refusal
+from drag_ray.finetune.parts import VISION_MODULES, free_parts
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels
@@ -34,7 +36,6 @@ from drag_ray.finetune.training_rows import TrainingRows
 
 _ROUNDING = 1e-5
 """By which log-probabilities and rewards, in float32, may differ without meaning anything."""
-_VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
 
 def train(
@@ -58,20 +59,23 @@ def train(
     if zero_stage != "off":
         _start_deepspeed(job.use_gpu)
     method, images = _take_method(config), open_training_images(job.model, job.image_dirs)
-    if zero_stage == "zero3":
-        _check_all_show_images(rows.train.rows + rows.validation.rows)
+    _check_images_reach(config, zero_stage, rows.train.rows + rows.validation.rows)
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
         options = build_options(job, zero_stage, scratch_dir, rows.counts, resumes=resume_from is not None)
-        arguments = method.build_arguments({**options, "max_length": None})  # rows come tokenized, and are not cut
+        with explain_refusal("arguments", config.arguments):
+            arguments = method.build_arguments({**options, "max_length": None})  # rows come tokenized, and are not cut
+            check_reporting(arguments.report_to)
         trainer = method.build_trainer(_load_parts(job, zero_stage, arguments, rows), images)
         if job.start_dir:
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, rows.counts, recorder or StageRecorder()))
-        trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
-        check_effect(trainer, method, rows.train.rows[0], images)
+        with explain_refusal("arguments", config.arguments, (ImportError,)):
+            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        if not config.trains_whole:  # what it was before is there with an adapter alone; a whole model is compared when published
+            check_effect(trainer, method, rows.train.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)
         return {"counts": rows.counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
 
@@ -106,12 +110,19 @@ def _start_deepspeed(use_gpu: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 
 
-def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
+def _check_images_reach(config: FinetuneConfig, zero_stage: ZeroStage, rows: list[dict[str, Any]]) -> None:
+    """Refuse rows of which some, without images, would stop the training of the others, or teach nothing."""
     num_with_images = sum(bool(row["image_keys"]) for row in rows)
-    if 0 < num_with_images < len(rows):
+    shown = f"{num_with_images} of {len(rows)} rows show page images"
+    if config.sees and (num_with_images == 0 or (num_with_images < len(rows) and "language" not in config.parts)):
         raise TrainError(
-            f"finetune.deepspeed zero3: {num_with_images} of {len(rows)} rows show page images. The processes gather the weights "
-            "of the vision part together, and one whose batch shows no image would keep the others waiting. Use zero2."
+            f"finetune.parts {', '.join(config.parts)}: {shown}, and from others vision and projector learn nothing. Train "
+            "language too, or on rows that all show some (agent.page_view of the collection)."
+        )
+    if 0 < num_with_images < len(rows) and (zero_stage == "zero3" or (zero_stage == "zero2" and config.sees)):
+        raise TrainError(
+            f"finetune.deepspeed {zero_stage}: {shown}. The processes gather what is of the vision part together, and one whose "
+            f"batch shows no image would keep the others waiting. Use {'off' if config.sees else 'zero2'}."
         )
 
 
@@ -124,20 +135,29 @@ def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArgumen
         "eval_dataset": Dataset.from_list(rows.validation.rows) if rows.validation.rows else None,
         "processing_class": load_tokenizer(job.model),
         "peft_config": adapter,
+        "part_rates": {**job.config.part_learning_rates},
     }
 
 
 def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraConfig | None]:
-    """The model with the adapter that training starts from, or without one and the adapter that it is to get.
+    """The model with the adapter that training starts from, or without one and the adapter that it is to get; where parts of the
+    model learn themselves, there is none.
 
     Args:
         in_float32: of the adapter that it starts from: as TRL gives it to new ones. ZeRO-3 gathers weights of one type.
     """
-    method = _take_method(job.config)
+    method, quantization = _take_method(job.config), job.config.quantization
+    quantized = quantization != "none" and quantization
     dtype = choose_dtype(job.config.dtype, "finetune", on_gpu=job.use_gpu)
-    model = method.load_model(job.model, dtype)
+    if job.config.trains_whole and not _keeps_float32(job):
+        dtype = "float32"
+    with explain_refusal("quantization", quantized, (ImportError,), ". On every node: pip install bitsandbytes"):
+        model = method.load_model(job.model, dtype, quantization)
     if job.config.liger:
         _take_liger(model, use_gpu=job.use_gpu)
+    if job.config.trains_whole:
+        free_parts(model, job.config.parts)
+        return model, None
     _check_target_modules(model, job.config.target_modules)
     if not method.uses_dropout:
         disable_dropout_in_model(model)
@@ -145,6 +165,11 @@ def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraC
     if job.start_dir:
         return load_start(model, adapter, job.start_dir, in_float32=in_float32), None
     return model, adapter
+
+
+def _keeps_float32(job: TrainJob) -> bool:
+    """True if steps smaller than a weight's digits are kept elsewhere than in the weights: by DeepSpeed on GPUs."""
+    return job.use_gpu and resolve_zero_stage(job.config.deepspeed, job.use_gpu, job.num_workers) != "off"
 
 
 def _take_liger(model: Any, *, use_gpu: bool) -> None:
@@ -161,16 +186,18 @@ def _take_liger(model: Any, *, use_gpu: bool) -> None:
 
 def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
     method = _take_method(config)
-    return LoraConfig(
-        r=config.lora_r,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout if method.uses_dropout else 0.0,
-        target_modules=list(config.target_modules),
-        # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
-        # language part alone.
-        exclude_modules=_VISION_PART if has_vision else None,
-        task_type=method.task,  # PEFT trains a reward model's head as well
-    )
+    with explain_refusal("lora", config.lora):
+        return LoraConfig(
+            r=config.lora_r,
+            lora_alpha=config.lora_alpha,
+            lora_dropout=config.lora_dropout if method.uses_dropout else 0.0,
+            target_modules=list(config.target_modules),
+            # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
+            # language part alone.
+            exclude_modules=rf".*{VISION_MODULES}\..*" if has_vision else None,
+            task_type=method.task,  # PEFT trains a reward model's head as well
+            **config.lora,
+        )
 
 
 def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:

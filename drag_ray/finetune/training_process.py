@@ -3,6 +3,7 @@ task that publishes what they have trained."""
 
 import dataclasses
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,7 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
         last, flaws = checkpoints.find_last(checkpoints_dir)
         for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
             _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(checkpoints_dir.parent / "tensorboard"))  # where it is wanted
         with about(**name_tags(checkpoints_dir.parent)):
             rows, recorder = take_result(loop_config["rows"]), open_stage_recorder(checkpoints_dir.parent)
             return _find_trainer(job)(job, rows, partial(_report, checkpoints_dir), last, recorder)
@@ -211,12 +213,17 @@ def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig
 
 
 def publish(checkpoint_dir: Path, model: str, described: "Description", start_dir: Path | None, stage_dir: Path) -> None:
-    """`publish_adapter` or `publish_encoder` in a process of its own, so that its memory is given back; raises what it does."""
+    """`publish_adapter`, `publish_model` or `publish_encoder` in a process of its own, so that its memory is given back; raises
+    what it does."""
 
-    from drag_ray.finetune.publication import publish_adapter, publish_encoder
+    from drag_ray.finetune.publication import publish_adapter, publish_encoder, publish_model
 
-    adapts = described.settings.chosen_method.trains_adapter
-    publish = partial(publish_adapter, start_dir=start_dir) if adapts else publish_encoder
+    if not described.settings.chosen_method.trains_adapter:
+        publish = publish_encoder
+    elif described.settings.trains_whole:
+        publish = publish_model
+    else:
+        publish = partial(publish_adapter, start_dir=start_dir)
     task: Any = ray.remote(num_cpus=1)(lambda: publish(checkpoint_dir, model, described, stage_dir=stage_dir))
     try:
         ray.get(task.remote())

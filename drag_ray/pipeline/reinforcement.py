@@ -12,7 +12,7 @@ from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest
 
 _RL = STAGES["rl"]
-_SHAPE = ("lora_r", "lora_alpha", "target_modules")
+_SHAPE = ("lora_r", "lora_alpha", "target_modules", "lora")
 """Options that an adapter has for good."""
 
 

@@ -15,6 +15,7 @@ from drag_ray.baselines.dense import Dense, Hybrid, IndexDense, IndexHybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import override
+from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
 from drag_ray.evaluate.history import (
@@ -25,6 +26,7 @@ from drag_ray.evaluate.history import (
     format_history,
 )
 from drag_ray.evaluate.outcome import read_results
+from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
 from drag_ray.pipeline.reinforcement import build_reinforcement, check_shapes, locate_adapter, reinforce
@@ -153,6 +155,9 @@ class Rankers:
 def check_pipeline(config: RunConfig) -> None:
     """ConfigError where a stage of the pipeline cannot be run with these options, in any of its rounds."""
     rounds = [build_round(config, number) for number in range(1, config.rounds + 1)]
+    begun = rounds[:-1] if not config.reinforce else rounds or [config]
+    for own in begun:
+        _refuse_unserved(own.finetune)
     for own in rounds:
         check_stages([STAGES[name] for name in _TRAINED], own)
     check_stages([STAGES["evaluate"]] if config.rounds else list_pipeline(config), config)
@@ -160,6 +165,17 @@ def check_pipeline(config: RunConfig) -> None:
     if config.reinforce:
         build_reinforcement(config, Address("finetune", scope=config.scope))
         check_shapes(config, rounds)
+
+
+def _refuse_unserved(settings: FinetuneConfig) -> None:
+    """Refuse a training after which there is no adapter that an engine writes with, where a round or rl begins with one."""
+    unserved = list_unserved(settings.lora)
+    if settings.parts != ("adapter",) or unserved:
+        given = f"finetune.lora: {unserved[0]}" if unserved else f"finetune.parts {', '.join(settings.parts)}"
+        raise ConfigError(
+            f"{given}: what comes of it is used as a whole model, and the next round, or rl, begins with an adapter. Train it "
+            "without rounds and reinforce, and go on from it: --scope NAME --reads index=index --engine.model RUN/finetune/model"
+        )
 
 
 def plan_rankers(config: RunConfig, process: Address) -> Rankers:

@@ -13,13 +13,17 @@ from drag_ray.engine.sampling import PRESETS, PresetName
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.losses import LOSSES
+from drag_ray.finetune.named import check_named
 from drag_ray.format.config import FormatConfig
 from drag_ray.process.config import ProcessConfig
 from drag_ray.rollout.config import RolloutConfig
 
 READ_OF_FORMAT = ("validation_fraction", "split_by", "seed", "baseline_beta")
 """What the stage reads of its format: the baseline is that of the loss."""
-UNREAD_OF_FINETUNE = ("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed")
+UNREAD_OF_FINETUNE = (
+    *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed"),
+    *("arguments", "part_learning_rates"),
+)
 LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search")
 """Options that only say when the stage stops: started again with others it goes on."""
 
@@ -107,6 +111,11 @@ class RlSections(Sections):
             raise ConfigError(
                 f"engine.backend openai: rl trains weights and learns from drawn tokens, and {self.engine.model!r} keeps both "
                 "behind its endpoint. Set the backend to vllm."
+            )
+        check_named("lora", self.finetune.lora)
+        if self.finetune.parts != ("adapter",) or self.finetune.quantization != "none":
+            raise ConfigError(
+                "finetune.parts, finetune.quantization: rl trains an adapter, of the base model as it is. Leave them out."
             )
         temperature = PRESETS[self.rl.preset].temperature
         if not temperature:

@@ -176,7 +176,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
         ConfigError, ServeError, SearchIndexError, ArtifactError, DamageError: as `stage.run`, before Ray is asked.
     """
     serve, engine = sections.serve, sections.engine
-    adapters = resolve_adapters(serve, inputs.find("finetune"))
+    adapters = resolve_adapters(serve, inputs.find("finetune"), engine.model)
     model_dir = resolve_model(engine.model)
     records = read_adapters(adapters, model_dir, engine.model, sections.agent)
     template, reasons = read_template(model_dir)

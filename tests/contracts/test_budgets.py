@@ -14,25 +14,25 @@ LINES = {
     "agent": 2_720,
     "api": 1_210,
     "baselines": 2_110,
-    "cli": 640,
+    "cli": 660,
     "cluster": 1_280,
     "collect": 170,
     "corpus": 4_100,
     "embed": 90,
-    "engine": 3_970,
+    "engine": 4_020,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 4_930,
+    "finetune": 5_280,
     "format": 2_760,
     "index": 590,
-    "pipeline": 1_460,
+    "pipeline": 1_470,
     "process": 2_670,
     "questions": 1_560,
     "recipes": 1_320,
-    "rl": 1_050,
+    "rl": 1_060,
     "rollout": 3_320,
     "search": 2_700,
-    "serve": 4_570,
+    "serve": 4_580,
     "stage_runs": 810,
     "storage": 970,
     "tools": 2_630,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 434
-OPTIONS = 373
+FILES = 436
+OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 49_690
+TEST_LINES = 50_380
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

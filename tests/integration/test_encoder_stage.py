@@ -45,7 +45,7 @@ def train(config: RunConfig) -> list[dict[str, Any]]:
 
 
 def configure(run_dir: Path, method: str, model: Path, checkpoint_steps: int) -> RunConfig:
-    own = {method: {"model": str(model), "max_tokens": 16}}
+    own: dict[str, Any] = {method: {"model": str(model), "max_tokens": 16}}
     return make_config(
         run_dir,
         model,

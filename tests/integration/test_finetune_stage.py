@@ -127,6 +127,28 @@ def _check_the_merged_model_writes_like_base_and_adapter(base_dir: Path, finetun
     assert (adapted_logits - base_logits).abs().max() > 0.1
 
 
+@pytest.mark.slow
+def test_a_killed_training_of_all_weights_goes_on_and_comes_to_a_whole_model(
+    tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path, NUM_TRAIN_ROWS)
+    arguments = {"report_to": "tensorboard"}
+    config = make_config(tmp_path, nano_model, parts=("language",), learning_rate=2e-3, arguments=arguments)
+    killer = threading.Thread(target=kill_a_worker_after_the_first_checkpoint, args=(tmp_path, []))
+    killer.start()
+    with open_folder(tmp_path) as folder:
+        counts = run_code(STAGES["finetune"], config, folder)
+    killer.join()
+    printed = "".join(capsys.readouterr())
+    assert printed.count(f"finetune step 1/{NUM_STEPS}: loss") == 1  # the second worker did not begin at the beginning
+    assert counts["eval_loss_before"] > 10.8 > 8.0 > counts["eval_loss_after"]
+    base, trained = (AutoModelForCausalLM.from_pretrained(path) for path in (nano_model, tmp_path / "finetune" / "model"))
+    changed = [name for name, weight in trained.named_parameters() if not weight.equal(base.get_parameter(name))]
+    assert changed == [name for name, _ in base.named_parameters()]
+    assert not any((tmp_path / "finetune" / name).exists() for name in ("adapter", "merged"))
+    assert list((tmp_path / "finetune" / "tensorboard").iterdir())
+
+
 def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Path, nano_model: Path) -> None:
     write_rows(tmp_path, 4)
     with open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):

@@ -7,7 +7,7 @@ import pytest
 from drag_ray.api.run import Run
 from drag_ray.config import load, override
 from drag_ray.engine.models.embedded import MINILM
-from drag_ray.evaluate.outcome import read_comparison, read_results
+from drag_ray.evaluate.outcome import read_comparison
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.vectors import read_vectors_record
@@ -21,13 +21,18 @@ RANKERS = {
     "train_embedder": True,
     "train_reranker": "cross_encoder",
     "embedding": {"model": MINILM, "window_tokens": 64, "overlap_tokens": 8},
+    "agent": {"max_iterations": 1},
     "collect": {"limit": 40, "samples_per_question": 1, "proposals": []},
     "embedder": {"finetune": {**TRAINING, "embed": {"max_tokens": 64}}},
     "reranker": {
         "format": {"relevance_retrieval": "hybrid"},
         "finetune": {**TRAINING, "cross_encoder": {"model": MINILM, "max_tokens": 64}},
     },
-    "evaluate": {"baselines": ["question", "dense", "hybrid", "rerank"], "rerank": {"retrieval": "hybrid", "depth": 10}},
+    "evaluate": {
+        "limit": 6,
+        "baselines": ["question", "dense", "hybrid", "rerank"],
+        "rerank": {"retrieval": "hybrid", "depth": 10},
+    },
 }
 """Small: what is seen is the order of the stages, and by whose vectors each of them searches."""
 
@@ -42,8 +47,9 @@ def test_an_embedder_is_trained_before_the_reranker_that_reads_what_it_finds(tmp
     trained = read_vectors_record(run_dir / "embedder" / "embed" / "vectors", fingerprint)
     own = read_vectors_record(run_dir / "index" / "vectors", fingerprint)
     assert trained.probe != own.probe
-    print(finished["reranker/format"].origin)
-    comparison = read_comparison(run_dir)
-    print([row["name"] for row in comparison["rows"]], comparison["deployment"])
-    results = read_results(run_dir)
-    print({name: [result for result in of][:1] for name, of in results.items()})
+    assert "embed" not in finished["embedder/format"].origin["reads"]
+    for name in ("reranker/format", "evaluate"):
+        assert finished[name].origin["reads"]["embed"] == "embedder/embed"
+    rows = {row["name"]: row["metrics"]["mrr"]["value"] for row in read_comparison(run_dir)["rows"]}
+    assert rows.keys() >= {"question", "dense", "hybrid", "index_dense", "index_hybrid", "rerank"}
+    assert rows["dense"] > 0

@@ -103,6 +103,20 @@ def read_noted_name(adapter_dir: Path) -> str:
     return _read_note(adapter_dir).name
 
 
+def read_base_name(adapter_dir: Path) -> str:
+    """The name of the base model that an adapter was trained on, as finetune has noted it or else PEFT.
+
+    Raises:
+        TrainError: the folder holds no adapter, or neither says.
+    """
+    if (adapter_dir / BASE_NAME).exists():
+        return read_noted_name(adapter_dir)
+    name = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise TrainError(f"{adapter_dir}: does not say which model it was trained on. Name it: --model BASE")
+    return name
+
+
 def read_rank(adapter_dir: Path) -> int:
     """The LoRA rank of the adapter.
 
@@ -165,10 +179,15 @@ def is_reranker(adapter_dir: Path) -> bool:
     return (adapter_dir / NOTE_NAME).is_file()
 
 
+def list_unserved(options: Mapping[str, Any]) -> list[str]:
+    """Those of PEFT's options of an adapter that an engine does not write with: of such a one it takes the merged model alone."""
+    return [f"{name} {options[name]!s:.80}" for name, plain in _PLAIN_LORA.items() if options.get(name) not in (None, *plain)]
+
+
 def _refuse_unserved_parts(adapter_dir: Path) -> None:
     """Refuse parts that vLLM drops with only a warning, or dies of once the model is loaded."""
     config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
-    parts = [f"{name} {config[name]!s:.80}" for name, plain in _PLAIN_LORA.items() if config.get(name) not in (None, *plain)]
+    parts = list_unserved(config)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, int | float) or not math.isfinite(alpha) or not alpha:
         parts.append(f"lora_alpha {alpha!r:.80}")

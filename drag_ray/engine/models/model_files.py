@@ -10,6 +10,8 @@ from drag_ray.storage.json_text import parse_json
 
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 WEIGHTS_NAME = "model.safetensors"
+WEIGHTS_PATTERN = "*model*.safetensors"
+"""The files of weights of an adapter, or of a model in one or several of them."""
 _WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
 
 

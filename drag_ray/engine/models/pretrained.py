@@ -20,27 +20,54 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     MODEL_MAPPING,
 )
+from transformers.utils.quantization_config import BitsAndBytesConfig
 
 from drag_ray.errors import TrainError
 
 _REWARD_SUFFIX = "ForSequenceClassification"
+_UNQUANTIZED = ["lm_head", "score", "visual", "vision_tower", "vision_model", "multi_modal_projector", "connector"]
+"""Modules that adapters are not for, and that are small beside those that they are for."""
 _PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
 
-def load_model(model: str | Path, dtype: str) -> Any:
-    """The base model with weights of `dtype` (`bfloat16`, `float32`); a vision-language model keeps its vision part."""
+def load_model(model: str | Path, dtype: str, quantization: str = "none") -> Any:
+    """The base model with weights of `dtype` (`bfloat16`, `float32`); a vision-language model keeps its vision part.
+
+    Args:
+        model: a folder or a name.
+        dtype: of all weights, or of those that are not quantised.
+        quantization: of the linear layers of the language model, by bitsandbytes: `nf4`, `int8` or `none`.
+
+    Raises:
+        ImportError: bitsandbytes is not installed.
+    """
     config = AutoConfig.from_pretrained(model)
     is_text_model = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     auto_class = AutoModelForCausalLM if is_text_model else AutoModelForImageTextToText
-    return auto_class.from_pretrained(model, dtype=getattr(torch, dtype))
+    return auto_class.from_pretrained(model, dtype=getattr(torch, dtype), **_quantize(quantization, dtype))
 
 
-def load_reward_model(model: str | Path, dtype: str) -> Any:
+def _quantize(quantization: str, dtype: str) -> dict[str, Any]:
+    if quantization == "none":
+        return {}
+    settings = BitsAndBytesConfig(
+        load_in_4bit=quantization == "nf4",
+        load_in_8bit=quantization == "int8",
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+        llm_int8_skip_modules=_UNQUANTIZED,
+    )
+    return {"quantization_config": settings}
+
+
+def load_reward_model(model: str | Path, dtype: str, quantization: str = "none") -> Any:
     """The base model with a reward head (one number a conversation) in place of the language-model head.
 
     The head is new and knows nothing, unless the folder holds a reward model already. Types are those of `load_model`.
 
     Raises:
+        ImportError: as `load_model`.
         TrainError: this kind of model can have no such head.
     """
     from trl.trainer.reward_trainer import suppress_seqcls_warning  # which takes a second that no tokenizer should
@@ -51,7 +78,8 @@ def load_reward_model(model: str | Path, dtype: str) -> Any:
     config.get_text_config().pad_token_id = load_tokenizer(model).pad_token_id
     config.num_labels = 1
     with suppress_seqcls_warning():
-        loaded, report = reward_class.from_pretrained(model, config=config, dtype=getattr(torch, dtype), output_loading_info=True)
+        options = {"dtype": getattr(torch, dtype), **_quantize(quantization, dtype)}
+        loaded, report = reward_class.from_pretrained(model, config=config, **options, output_loading_info=True)
     # transformers would fill the weights of a body that it does not recognise with random numbers.
     if any(name.startswith(f"{loaded.base_model_prefix}.") for name in report["missing_keys"]):
         raise _build_reward_error(model, config)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME
+from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, list_unserved
+from drag_ray.engine.models.model_files import read_object
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, has_reward_model
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_model, find_reranker, has_reward_model
 
 BASE_NAME = "base"
 START_NAME = "start"
@@ -54,7 +55,8 @@ def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_
     Each policy has the one adapter that its name says, whatever adapter the engine names.
 
     Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
-    both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU.
+    both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU. So is one that engines do not
+    write with; a whole model that was trained is what it is.
 
     Args:
         sections: of the evaluate stage.
@@ -118,9 +120,11 @@ def _refuse_endpoint(base: EngineConfig, folder: Path) -> None:
 
 def _tune(base: EngineConfig, finetune_dir: Path, *, takes_merged: bool) -> EngineConfig:
     _refuse_endpoint(base, finetune_dir)
-    merged_dir = find_merged(finetune_dir) if takes_merged else None
-    if merged_dir:
-        return base.model_copy(update={"model": str(merged_dir.resolve())})
+    adapter_config = finetune_dir / ADAPTER_DIR_NAME / ADAPTER_CONFIG_NAME
+    takes_merged |= adapter_config.is_file() and bool(list_unserved(read_object(adapter_config, "an adapter's folder")))
+    whole_dir = find_model(finetune_dir) or (find_merged(finetune_dir) if takes_merged else None)
+    if whole_dir:
+        return base.model_copy(update={"model": str(whole_dir.resolve())})
     return _with_adapter(base, finetune_dir / ADAPTER_DIR_NAME)
 
 

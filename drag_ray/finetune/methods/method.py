@@ -7,7 +7,7 @@ without any.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
 
 from drag_ray.config import BaseConfig
 from drag_ray.engine.conversation import Row
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class TrainerOptions(TypedDict):
-    """Arguments of all trainers of TRL. The datasets hold tokenized rows; a model that has an adapter already gets no new one."""
+    """Arguments of all trainers. The datasets hold tokenized rows; a model that has an adapter already gets no new one, nor does
+    one whose own weights learn, of whose parts some may have `part_rates`."""
 
     model: Any
     args: Any
@@ -32,6 +33,7 @@ class TrainerOptions(TypedDict):
     eval_dataset: "Dataset | None"
     processing_class: Any
     peft_config: "LoraConfig | None"
+    part_rates: NotRequired[Mapping[str, float]]
 
 
 class Method(BaseConfig, ABC):
@@ -92,7 +94,7 @@ class Method(BaseConfig, ABC):
 
 
 class AdapterMethod(Method):
-    """A method that trains a LoRA adapter of a causal model by a trainer of TRL.
+    """A method that trains a LoRA adapter of a causal model, or what `finetune.parts` names of the model, by a trainer of TRL.
 
     Attributes:
         task: PEFT's name of what the trained model does.
@@ -114,11 +116,11 @@ class AdapterMethod(Method):
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Training rows -> what its collator makes batches of. Raises what `RowTokenizer.tokenize_rows` does."""
 
-    def load_model(self, model: str, dtype: str) -> Any:
+    def load_model(self, model: str, dtype: str, quantization: str) -> Any:
         """The model to train, of the name or in the folder `model`. Raises what `load_model` and `load_reward_model` do."""
         from drag_ray.engine.models.pretrained import load_model
 
-        return load_model(model, dtype)
+        return load_model(model, dtype, quantization)
 
     def build_arguments(self, options: dict[str, Any]) -> "TrainingArguments":
         """The trainer's arguments, of which `options` are those that all have: `SFTConfig`, for rows that are tokenized."""

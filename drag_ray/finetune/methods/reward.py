@@ -64,11 +64,11 @@ class RewardModelling(AdapterMethod):
             pairs.num_without_advantage += 0 if of_group else len(group)
         return pairs
 
-    def load_model(self, model: str, dtype: str) -> Any:
+    def load_model(self, model: str, dtype: str, quantization: str) -> Any:
         """The base model with a head for rewards. Raises what `load_reward_model` does."""
         from drag_ray.engine.models.pretrained import load_reward_model
 
-        return load_reward_model(model, dtype)
+        return load_reward_model(model, dtype, quantization)
 
     def build_arguments(self, options: dict[str, Any]) -> "RewardConfig":
         """`RewardConfig`."""

@@ -5,7 +5,7 @@ Training stops at the step whose loss or gradient is not finite, and keeps no ch
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +15,13 @@ from accelerate.utils import gather_object
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import Trainer
+from transformers.trainer_utils import SchedulerType
 
 from drag_ray.engine.models.adapter_weights import find_not_finite
-from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
+from drag_ray.engine.models.model_files import WEIGHTS_PATTERN
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.checkpoints import saving
+from drag_ray.finetune.parts import split_rates
 from drag_ray.finetune.start import START_NAME
 
 CUDNN_BUG = "https://github.com/pytorch/pytorch/issues/196678"
@@ -71,12 +73,7 @@ class FiniteSteps(Trainer):
 
     All processes stop at the same step. Looking costs one wait for the GPU a step, and transformers' own filter, which is off,
     waited twice a batch.
-
-    Attributes:
-        weights_name: the file of a checkpoint that holds its weights.
     """
-
-    weights_name = ADAPTER_WEIGHTS_NAME
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -123,8 +120,10 @@ class FiniteSteps(Trainer):
         )
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """The schedule of `compute_rate`: that of transformers begins with a step at a rate of 0."""
+        """The schedule of `compute_rate`, or one of transformers that is named; its cosine begins with a step at a rate of 0."""
         scheduler = cast(LRScheduler | None, self.lr_scheduler)
+        if self.args.lr_scheduler_type != SchedulerType.COSINE:
+            return super().create_scheduler(num_training_steps, optimizer)
         if scheduler is None:
             num_warmup = self.args.get_warmup_steps(num_training_steps)
             rate = partial(compute_rate, num_warmup=num_warmup, num_steps=num_training_steps)
@@ -138,7 +137,8 @@ class FiniteSteps(Trainer):
         checkpoint_dir = Path(self._get_output_dir(trial)) / f"checkpoint-{step}"
         with saving(checkpoint_dir):
             super()._save_checkpoint(model, trial)
-            found = find_not_finite(checkpoint_dir / self.weights_name) if self.args.should_save else None
+            written = sorted(checkpoint_dir.glob(WEIGHTS_PATTERN)) if self.args.should_save else []
+            found = next(filter(None, map(find_not_finite, written)), None)
         # Process 0 alone has the files, and all have to stop.
         for name in filter(None, gather_object([found])):
             raise NotFiniteError(
@@ -153,7 +153,27 @@ def _collate_with_names(collate: Callable[..., dict[str, Any]], rows: Sequence[d
 
 
 class AdapterTrainer(FiniteSteps):
-    """Stands before a trainer of TRL."""
+    """Stands before a trainer of TRL.
+
+    Args:
+        part_rates: learning rates of parts of a whole model, in the place of that of all.
+    """
+
+    def __init__(self, *args: Any, part_rates: Mapping[str, float] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._part_rates = part_rates or {}
+        model: Any = self.model
+        if getattr(model, "is_quantized", False):  # TRL gives the adapter of such a model bfloat16
+            for weight in filter(lambda weight: weight.requires_grad, model.parameters()):
+                weight.data = weight.data.float()
+
+    def create_optimizer(self, model: Any = None) -> Optimizer:
+        """That of the options, with the rates of parts."""
+        is_new = cast(Optimizer | None, self.optimizer) is None
+        optimizer = super().create_optimizer(model)
+        if is_new and self._part_rates:
+            split_rates(optimizer, model or self.model, self._part_rates)
+        return optimizer
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **options: Any) -> Any:
         """The rows as they are: TRL would tokenize a prompt together with its reply, and when it serves the model is given the

@@ -10,14 +10,11 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer
 from sentence_transformers.sentence_transformer.losses import DistillKLDivLoss, MultipleNegativesRankingLoss
 from sentence_transformers.util import pairwise_cos_sim
 
-from drag_ray.engine.models.model_files import WEIGHTS_NAME
 from drag_ray.finetune.trainers.adapter_trainer import RowMeans
 
 
 class EncoderSteps(RowMeans):
     """Stands before a trainer of sentence-transformers, and counts the tokens that its model learns from."""
-
-    weights_name = WEIGHTS_NAME
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -12,7 +12,7 @@ from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.engine.models.adapter import BaseModel, check_adapter_fits, check_adapter_writes, read_base_model, read_rank
 from drag_ray.errors import DataError, ServeError, TrainError
 from drag_ray.evaluate.outcome import read_index_fingerprint
-from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter
+from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter, find_merged, find_model
 from drag_ray.search.index import read_fingerprint
 from drag_ray.serve.config import ADAPTER_NAME, QUESTION_ALONE, ServeConfig
 from drag_ray.serve.ingress.limits import RefusalError
@@ -23,16 +23,25 @@ _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _logger = logging.getLogger(__name__)
 
 
-def resolve_adapters(config: ServeConfig, finetune_dir: Path | None) -> dict[str, Path]:
-    """Adapter folders by the name that requests use; without any configured, the finetune stage's own as `tuned`.
+def resolve_adapters(config: ServeConfig, finetune_dir: Path | None, model: str) -> dict[str, Path]:
+    """Adapter folders by the name that requests use; without any configured, the finetune stage's own as `tuned`, unless the
+    model that is served is the stage's.
 
     Raises:
-        ServeError: an adapter has the name of the base model.
+        ServeError: an adapter has the name of the base model, or the stage has trained a whole model and another one is served.
         DamageError: the finetune stage's own is not what was written.
     """
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
     if not config.adapters and finetune_dir:
         refuse_damage(finetune_dir, whole=True, but=(MERGED_DIR_NAME,))
+        whole_dir = find_model(finetune_dir)
+        if any(found and Path(model).exists() and found.samefile(model) for found in (whole_dir, find_merged(finetune_dir))):
+            return {}  # it has learned what the adapter has
+        if whole_dir:
+            raise ServeError(
+                f"{whole_dir}: finetune has trained a whole model here, which no adapter adds to {model!r}. Serve it itself: "
+                f"--engine.model {whole_dir}"
+            )
         trained = find_adapter(finetune_dir)
         if trained:
             adapters[TUNED_NAME] = trained.resolve()

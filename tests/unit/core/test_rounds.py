@@ -20,6 +20,7 @@ from drag_ray.pipeline.rounds import (
     build_reranker_training,
     build_round,
     build_validation,
+    check_pipeline,
     plan_rankers,
     run_pass,
     run_rounds,
@@ -143,6 +144,9 @@ def test_a_pipeline_that_reinforces_ends_with_rl_and_the_evaluation(
     [
         ({"finetune": {"method": "reward"}, "format": {"formats": ["reward"]}}, "trains no policy"),
         ({"rl": {"preset": "greedy"}}, "rl.preset 'greedy'"),
+        ({"finetune": {"parts": ["language"]}}, r"finetune\.parts language: .* the next round, or rl, begins with an adapter"),
+        ({"finetune": {"lora": {"use_dora": True}}}, r"finetune\.lora: use_dora True: what comes of it is used as a whole model"),
+        ({"finetune": {"quantization": "nf4"}}, r"finetune\.quantization: rl trains an adapter, of the base model as it is"),
         ({"process": {"judge": {"enabled": True}}}, "process.judge.enabled: rl scores rollouts"),
     ],
 )
@@ -169,6 +173,12 @@ def test_options_of_a_method_that_is_not_chosen_survive_an_override(config: RunC
 
 
 PROCESS = Address("process", scope="rounds/1")
+
+
+def test_the_last_round_alone_may_train_a_whole_model(config: RunConfig) -> None:
+    check_pipeline(override(config, {"curriculum": [{}, {}, {"finetune": {"parts": ["language"], "start": "base"}}]}))
+    with pytest.raises(ConfigError, match=r"finetune\.parts language: what comes of it is used as a whole model"):
+        check_pipeline(override(config, {"curriculum": [{"finetune": {"parts": ["language"]}}]}))
 
 
 @pytest.fixture

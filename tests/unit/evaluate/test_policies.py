@@ -38,6 +38,16 @@ def test_the_runs_adapter_is_merged_on_a_cpu_and_dynamic_on_a_gpu(run_dir: Path)
     assert (on_gpu.engine.model, on_gpu.engine.adapter) == ("embedded", str(run_dir / "finetune/adapter"))
 
 
+def test_what_no_engine_writes_with_as_an_adapter_is_compared_as_a_whole_model_on_a_gpu_too(run_dir: Path) -> None:
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"use_dora": true}')
+    _, merged = choose_models(configure(), run_dir / "finetune", has_gpu=True)
+    (run_dir / "whole" / "model").mkdir(parents=True)
+    _, whole = choose_models(configure("--no-evaluate.merged"), run_dir / "whole", has_gpu=True)
+    assert (merged.engine.model, merged.engine.adapter) == (str(run_dir / "finetune/merged"), "")
+    assert (whole.engine.model, whole.engine.adapter) == (str(run_dir / "whole/model"), "")
+    assert choose_subject([merged, whole], run_dir / "whole") == "tuned"
+
+
 @pytest.fixture
 def collector(run_dir: Path) -> str:
     """The adapter that the run collected with."""

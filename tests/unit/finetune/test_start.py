@@ -87,7 +87,7 @@ def test_what_a_new_adapter_starts_from_is_the_base_model(model: LlamaForCausalL
         ({"r": 3}, r"differs in r 3 \(finetune\.lora_r: 2\)\. .*finetune\.start base"),
         ({"lora_alpha": 2}, r"lora_alpha 2 \(finetune\.lora_alpha: 4\)"),
         ({"target_modules": ["q_proj"]}, r"target_modules \['q_proj'\] \(finetune\.target_modules: \['down_proj', 'q_proj'\]\)"),
-        ({"use_rslora": True}, r"use_rslora True \(here: False\)"),
+        ({"use_rslora": True}, r"use_rslora True \(finetune.lora: False\)"),
     ],
 )
 def test_an_adapter_of_another_shape_is_refused_with_what_differs(

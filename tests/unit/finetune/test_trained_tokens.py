@@ -67,11 +67,13 @@ def test_log_probabilities_are_those_of_the_logits_also_with_the_fused_head(
     for network, fused in ((model, False), (patched, True)):
         log_probabilities, is_trained = compute_log_probabilities(network, inputs, fused=fused)
         torch.testing.assert_close(log_probabilities[is_trained], expected)
+        trained = (network.model.embed_tokens.weight, network.lm_head.weight)
         gradient, wanted = (
-            torch.autograd.grad(values.sum(), network.model.embed_tokens.weight, retain_graph=True)[0]
-            for values in (log_probabilities, compute_trained_loss(network, inputs, num_tokens=1))
+            torch.autograd.grad(values.sum(), trained, retain_graph=True)
+            for values in (-log_probabilities, compute_trained_loss(network, inputs, num_tokens=1))
         )
-        torch.testing.assert_close(gradient, -wanted)
+        torch.testing.assert_close(gradient, wanted)
+        assert all(values.any() for values in gradient)
 
 
 def compute_row_losses(model: LlamaForCausalLM) -> tuple[list[torch.Tensor], list[int]]:

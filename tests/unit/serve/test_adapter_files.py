@@ -157,24 +157,39 @@ def test_a_damaged_adapter_of_the_run_is_not_served(tmp_path: Path) -> None:
     with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {})) as folder:
         config = make_adapter(folder.path / "adapter") / "adapter_config.json"
         folder.finish({})
-    assert list(resolve_adapters(ServeConfig(), folder.path)) == ["tuned"]
+    assert list(resolve_adapters(ServeConfig(), folder.path, "base")) == ["tuned"]
     config.unlink()
     with pytest.raises(DamageError, match=r"adapter_config\.json: is missing.*python jobs/finetune\.py --verify"):
-        resolve_adapters(ServeConfig(), folder.path)
-    assert list(resolve_adapters(ServeConfig(adapters=("other=/x",)), folder.path)) == ["other"]
+        resolve_adapters(ServeConfig(), folder.path, "base")
+    assert list(resolve_adapters(ServeConfig(adapters=("other=/x",)), folder.path, "base")) == ["other"]
 
 
 def test_the_adapter_of_the_run_is_served_unless_others_are_named(tmp_path: Path) -> None:
-    assert resolve_adapters(ServeConfig(), tmp_path) == {}
+    assert resolve_adapters(ServeConfig(), tmp_path, "base") == {}
     trained = make_adapter(tmp_path / "adapter")
-    assert resolve_adapters(ServeConfig(), tmp_path) == {"tuned": trained}
+    assert resolve_adapters(ServeConfig(), tmp_path, "base") == {"tuned": trained}
     named = ServeConfig(adapters=("a=/x/y", "b=/p=q"))
-    assert resolve_adapters(named, tmp_path) == {"a": Path("/x/y"), "b": Path("/p=q")}
+    assert resolve_adapters(named, tmp_path, "base") == {"a": Path("/x/y"), "b": Path("/p=q")}
+
+
+def test_a_whole_model_of_the_run_is_served_as_the_model_or_the_endpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ServeError, match=r"a whole model here, which no adapter adds to .base.\. .*--engine\.model .*/model$"):
+        resolve_adapters(ServeConfig(), tmp_path, "base")
+    assert resolve_adapters(ServeConfig(), tmp_path, str(tmp_path / "model")) == {}
+    assert list(resolve_adapters(ServeConfig(adapters=("a=/x",)), tmp_path, "base")) == ["a"]
+
+
+def test_the_adapter_of_the_run_is_not_added_to_the_model_that_it_was_merged_into(tmp_path: Path) -> None:
+    make_adapter(tmp_path / "adapter")
+    (tmp_path / "merged").mkdir()
+    assert list(resolve_adapters(ServeConfig(), tmp_path, "base")) == ["tuned"]
+    assert resolve_adapters(ServeConfig(), tmp_path, str(tmp_path / "merged")) == {}
 
 
 def test_an_adapter_cannot_have_the_name_of_the_base_model(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match="'base' is the name of the base model"):
-        resolve_adapters(ServeConfig(adapters=("base=/x",)), tmp_path)
+        resolve_adapters(ServeConfig(adapters=("base=/x",)), tmp_path, "base")
 
 
 @pytest.mark.parametrize("adapters", [("no-folder",), ("=/x",), ("a=",), ("../a=/x",), ("a=/x", "a=/y")])

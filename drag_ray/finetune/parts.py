@@ -1,0 +1,67 @@
+"""The parts of a model whose own weights are trained: the language model, what it sees with, and what lies between the two.
+
+A part is told by the names that families of transformers give it.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from drag_ray.errors import NotFiniteError, TrainError
+
+VISION_MODULES = r"(visual|vision_tower|vision_model)"
+_PROJECTOR = re.compile(r"(^|\.)(merger|deepstack_merger_list|multi_modal_projector|connector|embed_vision)\.")
+_VISION = re.compile(rf"(^|\.){VISION_MODULES}\.")
+
+
+def find_part(name: str) -> str:
+    """The part that a parameter belongs to: what is of neither of the other two is language."""
+    if _PROJECTOR.search(name):
+        return "projector"
+    return "vision" if _VISION.search(name) else "language"
+
+
+def free_parts(model: Any, parts: Collection[str]) -> None:
+    """Have these parts of a model learn, and no other weights.
+
+    Raises:
+        TrainError: it has no such part.
+    """
+    found = {find_part(name) for name, _ in model.named_parameters()}
+    if missing := sorted(set(parts) - found):
+        raise TrainError(f"finetune.parts {missing[0]}: the model has no such part. It has: {', '.join(sorted(found))}.")
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(find_part(name) in parts)
+
+
+def split_rates(optimizer: Any, model: Any, rates: Mapping[str, float]) -> None:
+    """Give the parts of a model that an optimizer learns their own rates."""
+    parts = {weight: find_part(name) for name, weight in model.named_parameters()}
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        for part in sorted({parts[weight] for weight in group["params"]}):
+            own = [weight for weight in group["params"] if parts[weight] == part]
+            groups.append({**group, "params": own, "lr": rates.get(part, group["lr"])})
+    optimizer.param_groups[:] = groups
+
+
+def check_trained(before: Any, after: Any, parts: Collection[str]) -> None:
+    """Compare a model as it is written with the one that it started from, in the same number format.
+
+    Raises:
+        NotFiniteError: a weight is not finite.
+        TrainError: a part is as it was, or another one has changed.
+    """
+    old, changed = dict(before.named_parameters()), set[str]()
+    for name, weight in after.named_parameters():
+        if not weight.isfinite().all():
+            raise NotFiniteError(f"the trained model: {name} is not finite. Train again with a lower finetune.learning_rate.")
+        if not weight.equal(old[name]):
+            changed.add(find_part(name))
+    if unlearned := sorted(set(parts) - changed):
+        raise TrainError(
+            f"training has changed nothing of the part {unlearned[0]} that the number format {after.dtype} shows. Raise "
+            "finetune.learning_rate or finetune.epochs, or set finetune.dtype to float32."
+        )
+    if touched := sorted(changed - set(parts)):
+        raise TrainError(f"the part {touched[0]} was frozen, and is not what it was. Report this.")
