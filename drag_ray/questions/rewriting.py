@@ -4,6 +4,7 @@ Both follow OpenSearch-VL (https://github.com/shawn0728/OpenSearch-VL): the imag
 and the answer stays the same and the only one.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import product, starmap
@@ -21,10 +22,16 @@ from drag_ray.search.analyzer import CJK
 
 _HOW: dict[RewritingName, str] = {
     "anchored": "The question is asked with an image of the first page. Replace the name of what that page is about by its kind "
-    'and the words "shown in the image", in the language of the question: "the Kestrel" becomes "the plane shown in the image".',
+    'and the words "shown in the image", in the language of the question.',
     "fuzzy": "Replace one name in it by a description, from what the pages say of what is named, that fits nothing else and is "
-    'without the name: "the Kestrel" becomes "the plane that carries 340 litres of fuel".',
+    "without the name.",
 }
+_SHOWN_PAGE = "The Kestrel carries 340 litres of fuel. Its gyrocompass was made by Osprey and is looked at each spring."
+_SHOWN = {
+    "anchored": "When is the gyrocompass of the plane shown in the image looked at?",
+    "fuzzy": "When is the gyrocompass of the plane that carries 340 litres of fuel looked at?",
+}
+"""An example of each, as an earlier turn: a small model that finds one in the words of the request copies it into its reply."""
 _REWRITE = """
 
 Rewrite the question below, which what stands above answers. {how} All else of the question, and its answer, stay as they are. \
@@ -49,9 +56,14 @@ class Rewritten(NamedTuple):
 
 
 def write_rewriting_prompt(kind: RewritingName, question: str, pages: Sequence[Content]) -> list[Message]:
-    """The request to rewrite a question, from what is shown of its pages."""
-    asked = _REWRITE.format(how=_HOW[kind], question=question)
-    return [{"role": "user", "content": show_below(pages, asked)}]
+    """The request to rewrite a question, from what is shown of its pages, after an example."""
+
+    def ask(pages: Sequence[Content], question: str) -> Message:
+        return {"role": "user", "content": show_below(pages, _REWRITE.format(how=_HOW[kind], question=question))}
+
+    replied = json.dumps({"name": "the Kestrel", "question": _SHOWN[kind]})
+    shown = ask([_SHOWN_PAGE], "When is the gyrocompass of the Kestrel looked at?")
+    return [shown, {"role": "assistant", "content": replied}, ask(pages, question)]
 
 
 def read_rewritten(reply: str) -> Rewritten | None:

@@ -27,7 +27,7 @@ LINES = {
     "index": 590,
     "pipeline": 1_470,
     "process": 2_670,
-    "questions": 1_560,
+    "questions": 1_570,
     "recipes": 1_320,
     "rl": 1_060,
     "rollout": 3_320,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 436
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_380
+TEST_LINES = 50_400
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
