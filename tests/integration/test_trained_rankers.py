@@ -50,6 +50,7 @@ def test_an_embedder_is_trained_before_the_reranker_that_reads_what_it_finds(tmp
     assert "embed" not in finished["embedder/format"].origin["reads"]
     for name in ("reranker/format", "evaluate"):
         assert finished[name].origin["reads"]["embed"] == "embedder/embed"
-    rows = {row["name"]: row["metrics"]["mrr"]["value"] for row in read_comparison(run_dir)["rows"]}
-    assert rows.keys() >= {"question", "dense", "hybrid", "index_dense", "index_hybrid", "rerank"}
-    assert rows["dense"] > 0
+    [ranks] = [row["metrics"] for row in read_comparison(run_dir)["rows"] if row["name"] == "mrr"]
+    searches = {"question", "dense", "hybrid", "index_dense", "index_hybrid", "rerank"}
+    assert ranks.keys() >= searches
+    assert all(ranks[name]["value"] > 0 for name in searches)
