@@ -9,8 +9,8 @@ stage of that name, `async_grpo` that stage with TRL's trainer in it (`async_grp
 curriculum (an adapter each), `grpo` one round of reinforcement learning from recorded rollouts, `base` trains nothing. It writes
 FOLDER/SET-NAME-SEED.json with the rank of the best evidence page of each test question in the first search, the seconds of each
 stage and, of `rl` and `async_grpo`, the curve; and what each policy finds, as `bench_rankers.py --additions` reads it, in
-FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. With `--limit -1` it writes
-FOLDER/speed/SET-NAME-SEED.json alone: samples a second and how busy the GPUs were in steps of `rl`. The second command writes
+FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. FOLDER/speed/SET-NAME-SEED.json has samples a second and
+how busy the GPUs were in the steps of these two; `--limit -1` asks no questions and writes that alone. The second command writes
 `results/rl.json`, or another: means over seeds, with differences to the untrained model and to the question over documents, and
 the recall of the pages that a reader would be given.
 `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
@@ -124,8 +124,9 @@ def run_once(options: argparse.Namespace) -> None:
             adapters = train(run, options.method)
         ended, trained = time.time(), time.perf_counter()
         curve = read_curve(run.locate("rl")) if options.method in ("rl", "async_grpo") else []
-        if options.limit < 0:
+        if curve:
             artifacts.write_json(options.out / "speed" / output.name, describe_speed(run, curve, gpus, ended))
+        if options.limit < 0:
             return
         named = tuple(f"{key}={path}" for key, path in adapters.items())
         asked = {"adapters": named, "baselines": [QUESTION], "limit": options.limit, "question_weights": []}
@@ -149,7 +150,7 @@ def describe_speed(run: Run, curve: list[dict[str, Any]], gpus: GpuWatch, ended:
     """Samples a second and the busy share of each GPU, over the steps after the first two, of which the first has the start."""
     steps = [point for point in curve if "step_seconds" in point][2:]
     if not steps:
-        raise SystemExit("--limit -1: three steps of rl or more are needed (rl.steps)")
+        raise SystemExit("three steps of rl or more are needed to see how fast they are (rl.steps)")
     sums = {key: round(sum(point.get(key, 0) for point in steps), 2) for key in ("rollouts", "tokens", *SECONDS)}
     shares = [gpus.compute_share(number, ended - sums["step_seconds"], ended) for number in range(gpus.num_gpus)]
     return {
