@@ -22,7 +22,7 @@ LINES = {
     "engine": 4_020,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_280,
+    "finetune": 5_290,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_470,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 436
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_400
+TEST_LINES = 50_460
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
