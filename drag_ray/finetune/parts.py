@@ -1,17 +1,17 @@
 """The parts of a model whose own weights are trained: the language model, what it sees with, and what lies between the two.
 
-A part is told by the names that families of transformers give it.
+A part is told by the names of its modules.
 """
 
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from drag_ray.engine.models.module_names import PROJECTOR_MODULES, VISION_MODULES
 from drag_ray.errors import NotFiniteError, TrainError
 
-VISION_MODULES = r"(visual|vision_tower|vision_model)"
-_PROJECTOR = re.compile(r"(^|\.)(merger|deepstack_merger_list|multi_modal_projector|connector|embed_vision)\.")
-_VISION = re.compile(rf"(^|\.){VISION_MODULES}\.")
+_PROJECTOR = re.compile(rf"(^|\.)({PROJECTOR_MODULES})\.")
+_VISION = re.compile(rf"(^|\.)({VISION_MODULES})\.")
 
 
 def find_part(name: str) -> str:

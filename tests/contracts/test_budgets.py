@@ -19,7 +19,7 @@ LINES = {
     "collect": 170,
     "corpus": 4_100,
     "embed": 90,
-    "engine": 4_020,
+    "engine": 4_030,
     "evaluate": 5_810,
     "examples": 280,
     "finetune": 5_290,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 436
+FILES = 437
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_460
+TEST_LINES = 50_470
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

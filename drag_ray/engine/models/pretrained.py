@@ -22,10 +22,11 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.quantization_config import BitsAndBytesConfig
 
+from drag_ray.engine.models.module_names import IMAGE_MODULES
 from drag_ray.errors import TrainError
 
 _REWARD_SUFFIX = "ForSequenceClassification"
-_UNQUANTIZED = ["lm_head", "score", "visual", "vision_tower", "vision_model", "multi_modal_projector", "connector"]
+_UNQUANTIZED = ["lm_head", "score", IMAGE_MODULES]
 """Modules that adapters are not for, and that are small beside those that they are for."""
 _PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
