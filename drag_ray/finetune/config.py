@@ -73,7 +73,7 @@ class FinetuneConfig(Methods):
     node): nf4 has four bits and is doubly quantised (QLoRA), int8 eight. The merged model is of the base as it is"""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """further arguments of transformers' TrainingArguments by name, as {weight_decay = 0.01, optim = "adamw_8bit",
-    lr_scheduler_type = "linear", report_to = "trackio"}. Nothing is reported to anyone without report_to"""
+    lr_scheduler_type = "linear", report_to = "trackio"}. Nothing is reported to anyone without report_to. rl takes none"""
     max_length: int = Field(default=2048, ge=16)
     """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
@@ -186,10 +186,27 @@ class FinetuneSections(Sections):
         check_named("lora", settings.lora)
         if untrained := sorted(settings.part_learning_rates.keys() - set(settings.parts)):
             raise ConfigError(f"finetune.part_learning_rates: {untrained[0]} is not trained. Name it in finetune.parts.")
+        if "lr_scheduler_kwargs" in settings.arguments and settings.arguments.get("lr_scheduler_type", "cosine") == "cosine":
+            raise ConfigError(
+                "finetune.arguments: lr_scheduler_kwargs says nothing to the stage's own cosine. Name another lr_scheduler_type, "
+                "or leave it out."
+            )
         if settings.quantization != "none" and settings.deepspeed == "zero3":
             raise ConfigError("finetune.quantization: ZeRO-3 cannot split quantised weights. Set finetune.deepspeed to zero2.")
+        if settings.trains_whole:
+            self._check_whole()
         if settings.parts != ("adapter",):
             self._check_parts()
+
+    def _check_whole(self) -> None:
+        settings = self.finetune
+        given = {"lora": settings.lora, "quantization": settings.quantization != "none"}
+        if unread := [name for name, is_given in given.items() if is_given]:
+            of_parts = settings.chosen_method.trains_adapter
+            chosen = f"finetune.parts {', '.join(settings.parts)}" if of_parts else f"finetune.method {settings.method}"
+            raise ConfigError(
+                f"finetune.{unread[0]}: {chosen} trains own weights of a model, and no adapter. Leave one of them out."
+            )
 
     def _check_parts(self) -> None:
         named = f"finetune.parts {', '.join(self.finetune.parts)}"
@@ -197,8 +214,6 @@ class FinetuneSections(Sections):
             raise ConfigError(
                 f"{named}: the method {self.finetune.method} trains others. Take the method sft, or leave out finetune.parts."
             )
-        if self.finetune.quantization != "none":
-            raise ConfigError(f"{named}: quantised weights learn nothing. Leave out finetune.quantization, or train an adapter.")
         if self.engine.adapter and self.finetune.start == "policy":
             raise ConfigError(
                 f"{named}: weights of engine.model are trained, and engine.adapter would be left away. Merge it first "

@@ -113,9 +113,10 @@ class RlSections(Sections):
                 "behind its endpoint. Set the backend to vllm."
             )
         check_named("lora", self.finetune.lora)
-        if self.finetune.parts != ("adapter",) or self.finetune.quantization != "none":
+        unread = ("parts", "part_learning_rates", "quantization", "arguments")
+        if given := [name for name in unread if getattr(self.finetune, name) != getattr(FinetuneConfig(), name)]:
             raise ConfigError(
-                "finetune.parts, finetune.quantization: rl trains an adapter, of the base model as it is. Leave them out."
+                f"finetune.{given[0]}: rl trains an adapter, of the base model as it is, in steps of its own. Leave it out."
             )
         temperature = PRESETS[self.rl.preset].temperature
         if not temperature:

@@ -22,10 +22,10 @@ LINES = {
     "engine": 4_030,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_290,
+    "finetune": 5_310,
     "format": 2_760,
     "index": 590,
-    "pipeline": 1_470,
+    "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 437
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_470
+TEST_LINES = 50_490
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
