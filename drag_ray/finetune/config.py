@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.registry import METHOD_NAMES, Methods
@@ -195,6 +196,11 @@ class FinetuneSections(Sections):
             raise ConfigError("finetune.quantization: ZeRO-3 cannot split quantised weights. Set finetune.deepspeed to zero2.")
         if settings.trains_whole:
             self._check_whole()
+        elif not settings.merge and (unserved := list_unserved(settings.lora)):
+            raise ConfigError(
+                f"finetune.lora: {unserved[0]}: of such an adapter nothing but the merged model is used. Leave out "
+                "--no-finetune.merge, or finetune.lora."
+            )
         if settings.parts != ("adapter",):
             self._check_parts()
 

@@ -25,9 +25,15 @@ def free_parts(model: Any, parts: Collection[str]) -> None:
     """Have these parts of a model learn, and no other weights.
 
     Raises:
-        TrainError: it has no such part.
+        TrainError: it has no such part, or nobody knows which of its weights see.
     """
     found = {find_part(name) for name, _ in model.named_parameters()}
+    if hasattr(model.config, "vision_config") and "vision" not in found:
+        modules = sorted({".".join(name.split(".")[:2]) for name, _ in model.named_parameters()})
+        raise TrainError(
+            f"finetune.parts: the model sees, and none of its modules has a name that is known of vision: {', '.join(modules)}. "
+            "Train an adapter, or report this."
+        )
     if missing := sorted(set(parts) - found):
         raise TrainError(f"finetune.parts {missing[0]}: the model has no such part. It has: {', '.join(sorted(found))}.")
     for name, weight in model.named_parameters():

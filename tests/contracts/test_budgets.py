@@ -19,17 +19,17 @@ LINES = {
     "collect": 170,
     "corpus": 4_100,
     "embed": 90,
-    "engine": 4_030,
+    "engine": 4_040,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_310,
+    "finetune": 5_320,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
-    "rl": 1_060,
+    "rl": 1_070,
     "rollout": 3_320,
     "search": 2_700,
     "serve": 4_580,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 437
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_490
+TEST_LINES = 50_520
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

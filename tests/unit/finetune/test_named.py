@@ -54,6 +54,7 @@ def refuse(match: str, adapter: str = "", **options: Any) -> None:
             r"finetune\.quantization: finetune\.parts vision trains own weights of a model",
         ),
         ({"parts": ["language"], "lora": {"use_rslora": True}}, r"finetune\.lora: .*, and no adapter\. Leave one"),
+        ({"merge": False, "lora": {"use_dora": True}}, r"finetune\.lora: use_dora True: .* Leave out --no-finetune\.merge"),
         ({"method": "embed", "lora": {"use_rslora": True}}, r"finetune\.lora: .*finetune\.method embed"),
         ({"method": "cross_encoder", "quantization": "int8"}, r"finetune\.quantization: .*finetune\.method cross_encoder"),
         ({"arguments": {"lr_scheduler_kwargs": {"num_cycles": 2}}}, r"lr_scheduler_kwargs says nothing to .* cosine\. Name"),

@@ -149,6 +149,27 @@ def test_what_did_not_learn_or_should_not_have_is_not_published(text_model: Path
         free_parts(AutoModelForCausalLM.from_pretrained(text_model), ("vision",))
 
 
+def test_a_model_that_sees_by_weights_of_no_known_name_is_refused(vision_model: Path) -> None:
+    model = AutoModelForImageTextToText.from_pretrained(vision_model)
+    model.model.eyes = model.model.visual
+    del model.model.visual
+    with pytest.raises(
+        TrainError, match=r"finetune\.parts: the model sees, .*: lm_head\.weight, model\.eyes, model\.language_model\."
+    ):
+        free_parts(model, ("language",))
+
+
+def test_a_model_is_not_published_without_some_of_its_weights(text_model: Path, tmp_path: Path) -> None:
+    job = write_job(tmp_path, text_model, {"method": "sft", "parts": ["language"]})
+    shutil.copytree(text_model, tmp_path / "last")
+    weights = load_file(tmp_path / "last" / "model.safetensors")
+    missing = "model.layers.1.mlp.down_proj.weight"
+    save_file({name: 2 * weight for name, weight in weights.items() if name != missing}, tmp_path / "last" / "model.safetensors")
+    with pytest.raises(TrainError, match=rf"has no {missing}, one of 1 weights that are missing"):
+        publish(job, tmp_path / "last", tmp_path / "finetune")
+    assert not (tmp_path / "finetune" / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [

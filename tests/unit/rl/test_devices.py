@@ -72,6 +72,11 @@ def test_an_option_that_training_would_not_read_is_refused(option: dict[str, Any
         take(finetune=option).check()
 
 
+def test_an_adapter_that_engines_cannot_write_with_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"finetune\.lora: use_dora True: engines cannot write"):
+        take(finetune={"lora": {"use_dora": True}}).check()
+
+
 def test_a_trainer_that_is_told_to_end_hears_of_it_after_its_step_and_is_ended_where_that_takes_long(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
