@@ -1,11 +1,10 @@
 """Options of the finetune stage, and the job of a training process."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
@@ -13,8 +12,7 @@ from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.registry import METHOD_NAMES, Methods
-from drag_ray.finetune.named import check_named
-from drag_ray.storage.json_text import parse_json
+from drag_ray.finetune.named import check_named, read_named
 
 if TYPE_CHECKING:
     MethodName = str
@@ -22,7 +20,6 @@ else:
     MethodName = Literal[METHOD_NAMES]
 
 
-_NUMBER_OR_SWITCH = re.compile(r"-?\d+(\.\d+)?([eE]-?\d+)?|true|false")
 Part = Literal["language", "vision", "projector"]
 
 _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "lora", "quantization", "merge"}
@@ -134,10 +131,8 @@ class FinetuneConfig(Methods):
 
     @field_validator("arguments", "lora")
     @classmethod
-    def _reads_numbers(cls, named: dict[str, Any]) -> dict[str, Any]:
-        """The numbers and switches of `name=value` on a command line, which are text there."""
-        texts = {name: value for name, value in named.items() if isinstance(value, str)}
-        return named | {name: parse_json(text) for name, text in texts.items() if _NUMBER_OR_SWITCH.fullmatch(text)}
+    def _reads_numbers(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return read_named("lora" if info.field_name == "lora" else "arguments", named)
 
     @field_validator("method", mode="before")
     @classmethod
@@ -206,8 +201,7 @@ class FinetuneSections(Sections):
 
     def _check_whole(self) -> None:
         settings = self.finetune
-        given = {"lora": settings.lora, "quantization": settings.quantization != "none"}
-        if unread := [name for name, is_given in given.items() if is_given]:
+        if unread := [name for name in ("lora", "quantization") if getattr(settings, name) != getattr(FinetuneConfig(), name)]:
             of_parts = settings.chosen_method.trains_adapter
             chosen = f"finetune.parts {', '.join(settings.parts)}" if of_parts else f"finetune.method {settings.method}"
             raise ConfigError(

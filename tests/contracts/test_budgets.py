@@ -44,7 +44,7 @@ LINES = {
 FILES = 437
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_520
+TEST_LINES = 50_530
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
