@@ -1,19 +1,18 @@
 """Options of the finetune stage, and the job of a training process."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.registry import METHOD_NAMES, Methods
-from drag_ray.finetune.named import check_named
-from drag_ray.storage.json_text import parse_json
+from drag_ray.finetune.named import check_named, read_named
 
 if TYPE_CHECKING:
     MethodName = str
@@ -21,7 +20,6 @@ else:
     MethodName = Literal[METHOD_NAMES]
 
 
-_NUMBER_OR_SWITCH = re.compile(r"-?\d+(\.\d+)?([eE]-?\d+)?|true|false")
 Part = Literal["language", "vision", "projector"]
 
 _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "lora", "quantization", "merge"}
@@ -73,7 +71,7 @@ class FinetuneConfig(Methods):
     node): nf4 has four bits and is doubly quantised (QLoRA), int8 eight. The merged model is of the base as it is"""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """further arguments of transformers' TrainingArguments by name, as {weight_decay = 0.01, optim = "adamw_8bit",
-    lr_scheduler_type = "linear", report_to = "trackio"}. Nothing is reported to anyone without report_to"""
+    lr_scheduler_type = "linear", report_to = "trackio"}. Nothing is reported to anyone without report_to. rl takes none"""
     max_length: int = Field(default=2048, ge=16)
     """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
@@ -133,10 +131,8 @@ class FinetuneConfig(Methods):
 
     @field_validator("arguments", "lora")
     @classmethod
-    def _reads_numbers(cls, named: dict[str, Any]) -> dict[str, Any]:
-        """The numbers and switches of `name=value` on a command line, which are text there."""
-        texts = {name: value for name, value in named.items() if isinstance(value, str)}
-        return named | {name: parse_json(text) for name, text in texts.items() if _NUMBER_OR_SWITCH.fullmatch(text)}
+    def _reads_numbers(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return read_named("lora" if info.field_name == "lora" else "arguments", named)
 
     @field_validator("method", mode="before")
     @classmethod
@@ -186,10 +182,31 @@ class FinetuneSections(Sections):
         check_named("lora", settings.lora)
         if untrained := sorted(settings.part_learning_rates.keys() - set(settings.parts)):
             raise ConfigError(f"finetune.part_learning_rates: {untrained[0]} is not trained. Name it in finetune.parts.")
+        if "lr_scheduler_kwargs" in settings.arguments and settings.arguments.get("lr_scheduler_type", "cosine") == "cosine":
+            raise ConfigError(
+                "finetune.arguments: lr_scheduler_kwargs says nothing to the stage's own cosine. Name another lr_scheduler_type, "
+                "or leave it out."
+            )
         if settings.quantization != "none" and settings.deepspeed == "zero3":
             raise ConfigError("finetune.quantization: ZeRO-3 cannot split quantised weights. Set finetune.deepspeed to zero2.")
+        if settings.trains_whole:
+            self._check_whole()
+        elif not settings.merge and (unserved := list_unserved(settings.lora)):
+            raise ConfigError(
+                f"finetune.lora: {unserved[0]}: of such an adapter nothing but the merged model is used. Leave out "
+                "--no-finetune.merge, or finetune.lora."
+            )
         if settings.parts != ("adapter",):
             self._check_parts()
+
+    def _check_whole(self) -> None:
+        settings = self.finetune
+        if unread := [name for name in ("lora", "quantization") if getattr(settings, name) != getattr(FinetuneConfig(), name)]:
+            of_parts = settings.chosen_method.trains_adapter
+            chosen = f"finetune.parts {', '.join(settings.parts)}" if of_parts else f"finetune.method {settings.method}"
+            raise ConfigError(
+                f"finetune.{unread[0]}: {chosen} trains own weights of a model, and no adapter. Leave one of them out."
+            )
 
     def _check_parts(self) -> None:
         named = f"finetune.parts {', '.join(self.finetune.parts)}"
@@ -197,8 +214,6 @@ class FinetuneSections(Sections):
             raise ConfigError(
                 f"{named}: the method {self.finetune.method} trains others. Take the method sft, or leave out finetune.parts."
             )
-        if self.finetune.quantization != "none":
-            raise ConfigError(f"{named}: quantised weights learn nothing. Leave out finetune.quantization, or train an adapter.")
         if self.engine.adapter and self.finetune.start == "policy":
             raise ConfigError(
                 f"{named}: weights of engine.model are trained, and engine.adapter would be left away. Merge it first "

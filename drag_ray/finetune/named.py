@@ -5,11 +5,13 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from drag_ray.errors import ConfigError, DragRayError, TrainError
 from drag_ray.extras import explain_missing
+from drag_ray.storage.json_text import parse_json
 
+_NUMBER_OR_SWITCH = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?|true|false")
 _REFUSALS = (ImportError, TypeError, ValueError)
 _STAGE = "the stage itself"
 _SET_BY = {
@@ -41,6 +43,13 @@ _SET_BY = {
 }
 
 
+def read_named(option: Literal["arguments", "lora"], named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments, with numbers and switches where a command line has texts of them; an argument that is a text stays one."""
+    texts = {name: value for name, value in named.items() if isinstance(value, str) and _NUMBER_OR_SWITCH.fullmatch(value)}
+    known = _list_known(option)[1] if texts else {}
+    return named | {name: parse_json(text) for name, text in texts.items() if known.get(name, set()) & {int, float, bool}}
+
+
 def check_named(option: Literal["arguments", "lora"], named: Mapping[str, Any]) -> None:
     """Refuse names that there are not, and those of arguments that are set otherwise.
 
@@ -61,15 +70,20 @@ def check_named(option: Literal["arguments", "lora"], named: Mapping[str, Any]) 
 
 
 @explain_missing()
-def _list_known(option: str) -> tuple[str, set[str]]:
+def _list_known(option: str) -> tuple[str, dict[str, set[Any]]]:
+    """The library, and its arguments with their types."""
     # They load PyTorch, which takes seconds, and is done only for who names some.
     if option == "lora":
-        from peft import LoraConfig
+        from peft import LoraConfig as Arguments
+    else:
+        from transformers import TrainingArguments as Arguments
+    hints = get_type_hints(Arguments)
+    library = "PEFT" if option == "lora" else "transformers"
+    return library, {field.name: _list_types(hints[field.name]) for field in fields(Arguments) if field.init}
 
-        return "PEFT", {field.name for field in fields(LoraConfig) if field.init}
-    from transformers import TrainingArguments
 
-    return "transformers", {field.name for field in fields(TrainingArguments) if field.init}
+def _list_types(hint: Any) -> set[Any]:
+    return set[Any]().union(*map(_list_types, get_args(hint))) if get_args(hint) else {hint}
 
 
 @contextmanager
@@ -91,13 +105,11 @@ def explain_refusal(option: str, given: Any, kinds: tuple[type[Exception], ...] 
 
 
 def check_reporting(report_to: str | list[str] | None) -> None:
-    """ValueError or ImportError for a tracker that transformers does not know, or whose package is missing."""
-    from transformers.integrations.integration_utils import (
-        get_available_reporting_integrations,
-        get_reporting_integration_callbacks,
-    )
+    """ValueError or ImportError for a tracker that transformers does not know, or that lacks what it says itself."""
+    from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-    get_reporting_integration_callbacks(report_to)
-    named = [report_to] if isinstance(report_to, str) else report_to or []
-    if missing := sorted(set(named) - {"none", *get_available_reporting_integrations()}):
-        raise ImportError(f"{missing[0]} is not installed. Install it on every node: pip install {missing[0]}")
+    for tracker in get_reporting_integration_callbacks(report_to):
+        try:
+            tracker()
+        except RuntimeError as error:
+            raise ImportError(f"{error} It is needed on every node.") from None

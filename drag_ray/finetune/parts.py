@@ -1,17 +1,17 @@
 """The parts of a model whose own weights are trained: the language model, what it sees with, and what lies between the two.
 
-A part is told by the names that families of transformers give it.
+A part is told by the names of its modules.
 """
 
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from drag_ray.engine.models.module_names import PROJECTOR_MODULES, VISION_MODULES
 from drag_ray.errors import NotFiniteError, TrainError
 
-VISION_MODULES = r"(visual|vision_tower|vision_model)"
-_PROJECTOR = re.compile(r"(^|\.)(merger|deepstack_merger_list|multi_modal_projector|connector|embed_vision)\.")
-_VISION = re.compile(rf"(^|\.){VISION_MODULES}\.")
+_PROJECTOR = re.compile(rf"(^|\.)({PROJECTOR_MODULES})\.")
+_VISION = re.compile(rf"(^|\.)({VISION_MODULES})\.")
 
 
 def find_part(name: str) -> str:
@@ -25,9 +25,15 @@ def free_parts(model: Any, parts: Collection[str]) -> None:
     """Have these parts of a model learn, and no other weights.
 
     Raises:
-        TrainError: it has no such part.
+        TrainError: it has no such part, or nobody knows which of its weights see.
     """
     found = {find_part(name) for name, _ in model.named_parameters()}
+    if hasattr(model.config, "vision_config") and "vision" not in found:
+        modules = sorted({".".join(name.split(".")[:2]) for name, _ in model.named_parameters()})
+        raise TrainError(
+            f"finetune.parts: the model sees, and none of its modules has a name that is known of vision: {', '.join(modules)}. "
+            "Train an adapter, or report this."
+        )
     if missing := sorted(set(parts) - found):
         raise TrainError(f"finetune.parts {missing[0]}: the model has no such part. It has: {', '.join(sorted(found))}.")
     for name, weight in model.named_parameters():

@@ -257,10 +257,10 @@ def publish_model(checkpoint_dir: Path, model: str, described: Description, stag
     Raises:
         ArtifactError: no space is left, or the folder cannot be written.
         NotFiniteError: a weight is not finite.
-        TrainError: a part has learned nothing.
+        TrainError: a part has learned nothing, or weights are missing.
     """
     base_dir, settings, model_dir = resolve_model(model), described.settings, stage_dir / MODEL_DIR_NAME
-    trained = load_model(checkpoint_dir, settings.merged_dtype)
+    trained = load_model(checkpoint_dir, settings.merged_dtype, is_checked=True)
     check_trained(load_model(base_dir, settings.merged_dtype), trained, settings.parts)
     with saving(model_dir), _building(model_dir) as scratch_dir:
         _write_model(trained, base_dir, scratch_dir)

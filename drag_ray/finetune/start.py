@@ -24,7 +24,7 @@ _TRAINED_NAME = "default"
 _OPTIONS = {"r": "finetune.lora_r", "lora_alpha": "finetune.lora_alpha", "target_modules": "finetune.target_modules"}
 _OF_NO_SHAPE = {
     *("task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode"),
-    *("lora_dropout", "init_lora_weights", "megatron_config", "megatron_core", "runtime_config"),
+    *("exclude_modules", "lora_dropout", "init_lora_weights", "megatron_config", "megatron_core", "runtime_config"),
 }
 """What two adapters of one shape may differ in."""
 

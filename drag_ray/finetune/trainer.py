@@ -19,6 +19,7 @@ from trl.trainer.utils import disable_dropout_in_model
 
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.models.dtype import choose_dtype
+from drag_ray.engine.models.module_names import IMAGE_MODULES
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_stage
@@ -27,7 +28,7 @@ from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.named import check_reporting, explain_refusal
-from drag_ray.finetune.parts import VISION_MODULES, free_parts
+from drag_ray.finetune.parts import free_parts
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels
@@ -194,7 +195,7 @@ def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
             target_modules=list(config.target_modules),
             # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
             # language part alone.
-            exclude_modules=rf".*{VISION_MODULES}\..*" if has_vision else None,
+            exclude_modules=IMAGE_MODULES if has_vision else None,
             task_type=method.task,  # PEFT trains a reward model's head as well
             **config.lora,
         )

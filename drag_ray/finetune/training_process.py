@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import ray.train
-from ray._raylet import PlacementGroupID  # pyright: ignore[reportAttributeAccessIssue]
-from ray.exceptions import RayActorError, RayError
+from ray._common.constants import RAY_WARN_BLOCKING_GET_INSIDE_ASYNC_ENV_VAR
+from ray._private.state import state as global_state
+from ray._raylet import RAY_NODE_ID_KEY, PlacementGroupID  # pyright: ignore[reportAttributeAccessIssue]
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # pyright: ignore[reportAttributeAccessIssue]
+from ray.exceptions import RayError
 from ray.train.backend import BackendConfig
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.constants import get_env_vars_to_propagate
+from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
-from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from drag_ray.cluster.metrics import name_tags, open_stage_recorder
 from drag_ray.cluster.nodes import SharedPathNodes
@@ -135,7 +140,7 @@ def build_trainer(
 
 class GroupTrainer(DataParallelTrainer):
     """A trainer of Ray Train that leaves Ctrl-C to the program, where Ray would have the training fail, and handle Ctrl-C for
-    good.
+    good, and that gives back what a training had, whatever ends it.
 
     It does without Ray's cleaner, which gives back what a training had whose controller is gone. That asks the Ray which was
     started last on the machine for the controller: of another one's it is told that there is none, and ends the training.
@@ -146,22 +151,31 @@ class GroupTrainer(DataParallelTrainer):
     def _create_default_callbacks(self) -> list[Any]:
         return [one for one in super()._create_default_callbacks() if not isinstance(one, PlacementGroupCleanerCallback)]
 
-    def _register_sigint_handler(self, controller: Any) -> None:
-        self._controller = controller
+    def _initialize_and_run_controller(self, **options: Any) -> Any:
+        """As that of Ray Train, in any thread."""
+        here = {RAY_NODE_ID_KEY: ray.get_runtime_context().get_node_id()}
+        settings = {RAY_WARN_BLOCKING_GET_INSIDE_ASYNC_ENV_VAR: "0", **get_env_vars_to_propagate()}
+        controller: Any = ray.remote(num_cpus=0, label_selector=here, runtime_env={"env_vars": settings})(TrainController)
+        self._controller = controller.remote(**options)
+        try:
+            ray.get(self._controller.run.remote())
+            return ray.get(self._controller.get_result.remote())
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """End the training's processes, for the controller's end is theirs, and give back what they had."""
         if self._controller is not None:
             ray.kill(self._controller)
-            _remove_placement_groups()
+            _remove_placement_groups(self._controller)
 
 
-def _remove_placement_groups() -> None:
-    """Those of this job, which has none but for trainings: Ray would keep them until the job ends."""
-    job_id = ray.get_runtime_context().get_job_id()
-    for id_, group in placement_group_table().items():
-        if id_.endswith(job_id) and group["state"] != "REMOVED":
-            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(id_)))
+def _remove_placement_groups(controller: Any) -> None:
+    """Those that it has made: Ray would keep them until the job ends."""
+    accessor: Any = global_state._connect_and_get_accessor()  # pyright: ignore[reportPrivateUsage], as the public table names no maker
+    for group in map(PlacementGroupTableData.FromString, accessor.get_placement_group_table()):
+        if group.creator_actor_id == controller._actor_id.binary() and group.state != PlacementGroupTableData.REMOVED:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 
 def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
@@ -177,9 +191,6 @@ def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
     """
     try:
         return trainer.fit().return_value
-    except (KeyboardInterrupt, RayActorError):
-        trainer.abandon()
-        raise
     except TrainingFailedError as error:
         raise describe_failure(error, max_failures, folder) from error
 

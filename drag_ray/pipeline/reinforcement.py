@@ -33,7 +33,8 @@ def build_reinforcement(config: RunConfig, start: Address) -> RunConfig:
             "sft, dpo or grpo, or leave out reinforce."
         )
     engine = config.engine.model_copy(update={"adapter": str(locate_adapter(config, start))})
-    finetune = config.finetune.model_copy(update={"start": "policy"})  # rounds may each begin anew, and this goes on
+    # Rounds may each begin anew, and this goes on. It has no trainer of transformers, which the arguments are of.
+    finetune = config.finetune.model_copy(update={"start": "policy", "arguments": {}})
     changed = config.model_copy(update={"engine": engine, "finetune": finetune})
     check_stages([_RL], changed)
     return changed

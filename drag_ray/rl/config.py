@@ -9,6 +9,7 @@ from pydantic import Field
 from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.engine.sampling import PRESETS, PresetName
 from drag_ray.errors import ConfigError
 from drag_ray.finetune.config import FinetuneConfig
@@ -113,9 +114,14 @@ class RlSections(Sections):
                 "behind its endpoint. Set the backend to vllm."
             )
         check_named("lora", self.finetune.lora)
-        if self.finetune.parts != ("adapter",) or self.finetune.quantization != "none":
+        unread = ("parts", "part_learning_rates", "quantization", "arguments")
+        if given := [name for name in unread if getattr(self.finetune, name) != getattr(FinetuneConfig(), name)]:
             raise ConfigError(
-                "finetune.parts, finetune.quantization: rl trains an adapter, of the base model as it is. Leave them out."
+                f"finetune.{given[0]}: rl trains an adapter, of the base model as it is, in steps of its own. Leave it out."
+            )
+        if unserved := list_unserved(self.finetune.lora):
+            raise ConfigError(
+                f"finetune.lora: {unserved[0]}: engines cannot write with such an adapter, as those of rl do. Leave it out."
             )
         temperature = PRESETS[self.rl.preset].temperature
         if not temperature:

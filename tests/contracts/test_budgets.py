@@ -19,17 +19,17 @@ LINES = {
     "collect": 170,
     "corpus": 4_100,
     "embed": 90,
-    "engine": 4_020,
+    "engine": 4_040,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_280,
+    "finetune": 5_320,
     "format": 2_760,
     "index": 590,
-    "pipeline": 1_470,
+    "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
-    "rl": 1_060,
+    "rl": 1_070,
     "rollout": 3_320,
     "search": 2_700,
     "serve": 4_580,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 436
+FILES = 437
 OPTIONS = 378
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_400
+TEST_LINES = 50_530
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drag_ray.engine.models.adapter import LANGUAGE_MODELS
+from drag_ray.engine.models.module_names import LANGUAGE_MODELS
 
 TRAINER = "transformers/trainer.py"
 OVERRIDDEN = {
@@ -31,8 +31,9 @@ OVERRIDDEN = {
     # finetune/trained_tokens.py, policy_gradient.py
     (TRAINER, "Trainer.compute_loss"): ("model", "inputs", "return_outputs", "num_items_in_batch"),
     ("trl/trainer/sft_trainer.py", "SFTTrainer.log"): ("logs", "start_time"),
-    # finetune/stage.py
-    ("ray/train/v2/api/data_parallel_trainer.py", "DataParallelTrainer._register_sigint_handler"): ("controller",),
+    # finetune/training_process.py
+    ("ray/train/v2/api/data_parallel_trainer.py", "DataParallelTrainer._initialize_and_run_controller"): (),
+    ("ray/train/v2/api/data_parallel_trainer.py", "DataParallelTrainer._create_default_callbacks"): (),
 }
 """Methods that are overridden, with the parameters that we take by name or place, in their order."""
 CALLED = {
@@ -65,6 +66,11 @@ NAMED = {
     "ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py": ("checkpoint_results: List", "checkpoint_dir_name: str"),
     "ray/train/v2/_internal/execution/storage.py": ('return f"checkpoint_{date_str',),
     "ray/train/v2/_internal/exceptions.py": ("self._base_exc = exc",),
+    "ray/train/v2/api/data_parallel_trainer.py": (
+        *("controller_actor_cls.remote(**controller_init_kwargs)", "ray.get(controller.run.remote())"),
+        "return ray.get(controller.get_result.remote())",
+    ),
+    "ray/_private/state.py": ("def _connect_and_get_accessor(self)", "accessor.get_placement_group_table()"),
     "vllm/renderers/base.py": ("def mm_processor_cache", "_mm_processor_cache"),
     "vllm/multimodal/cache/base.py": ("def touch_sender_cache_item", "def get_and_update_item", "def is_cached_item"),
     "vllm/config/parallel.py": ("worker_extension_cls",),

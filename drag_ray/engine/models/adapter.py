@@ -13,6 +13,7 @@ from typing import Any
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME, read_module_names, read_object, read_shapes
 from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.module_names import IMAGE_MODULES, LANGUAGE_MODELS
 from drag_ray.engine.models.relevance import NOTE_NAME
 from drag_ray.errors import ConfigError, TrainError
 from drag_ray.storage.artifacts import compute_fingerprint, write_json
@@ -39,10 +40,7 @@ weights, with the values of one that is not. Of these vLLM 0.26 passes over some
 _SERVED_WEIGHT = re.compile(r"\blayers\.\d+\..+\.lora_[AB]\.weight$")
 _LORA_END = re.compile(r"\.lora_[AB]\.weight$")
 _PEFT_PREFIX = "base_model.model."
-LANGUAGE_MODELS = ("model.language_model.", "language_model.model.")
-"""Where the language model of a multimodal one lies for transformers and for vLLM. vLLM maps the first to the second, and to it
-what the checkpoints of the family have."""
-_UNSERVED_PART = re.compile(r"\.(visual|vision_tower|vision_model|mtp)\.")
+_UNSERVED_PART = re.compile(rf"{IMAGE_MODULES}|.*\.mtp\.")
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ def _refuse_unserved_parts(adapter_dir: Path) -> None:
             "pickles. Save it with PEFT's save_pretrained, copy it again, or run finetune again."
         )
     shapes, rank = read_shapes(weights_path), read_rank(adapter_dir)
-    parts += sorted(name for name in shapes if _UNSERVED_PART.search(name) or not _SERVED_WEIGHT.search(name))
+    parts += sorted(name for name in shapes if _UNSERVED_PART.match(name) or not _SERVED_WEIGHT.search(name))
     parts += sorted(f"{name} {shape}" for name, shape in shapes.items() if not _fits_its_pair(name, shapes, rank))
     if parts:
         raise TrainError(

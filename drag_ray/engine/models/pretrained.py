@@ -22,29 +22,36 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.quantization_config import BitsAndBytesConfig
 
+from drag_ray.engine.models.module_names import IMAGE_MODULES
 from drag_ray.errors import TrainError
 
 _REWARD_SUFFIX = "ForSequenceClassification"
-_UNQUANTIZED = ["lm_head", "score", "visual", "vision_tower", "vision_model", "multi_modal_projector", "connector"]
+_UNQUANTIZED = ["lm_head", "score", IMAGE_MODULES]
 """Modules that adapters are not for, and that are small beside those that they are for."""
 _PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
 
-def load_model(model: str | Path, dtype: str, quantization: str = "none") -> Any:
+def load_model(model: str | Path, dtype: str, quantization: str = "none", *, is_checked: bool = False) -> Any:
     """The base model with weights of `dtype` (`bfloat16`, `float32`); a vision-language model keeps its vision part.
 
     Args:
         model: a folder or a name.
         dtype: of all weights, or of those that are not quantised.
         quantization: of the linear layers of the language model, by bitsandbytes: `nf4`, `int8` or `none`.
+        is_checked: refuse files in which weights are missing; transformers fills these with random numbers.
 
     Raises:
         ImportError: bitsandbytes is not installed.
+        TrainError: weights are missing.
     """
     config = AutoConfig.from_pretrained(model)
     is_text_model = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
-    auto_class = AutoModelForCausalLM if is_text_model else AutoModelForImageTextToText
-    return auto_class.from_pretrained(model, dtype=getattr(torch, dtype), **_quantize(quantization, dtype))
+    auto_class: Any = AutoModelForCausalLM if is_text_model else AutoModelForImageTextToText
+    options = {"dtype": getattr(torch, dtype), **_quantize(quantization, dtype)}
+    loaded, report = auto_class.from_pretrained(model, **options, output_loading_info=True)
+    if is_checked and (missing := sorted(report["missing_keys"])):
+        raise TrainError(f"{model}: has no {missing[0]}, one of {len(missing)} weights that are missing. Train it again.")
+    return loaded
 
 
 def _quantize(quantization: str, dtype: str) -> dict[str, Any]:

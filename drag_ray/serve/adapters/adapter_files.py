@@ -28,7 +28,7 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None, model: str)
     model that is served is the stage's.
 
     Raises:
-        ServeError: an adapter has the name of the base model, or the stage has trained a whole model and another one is served.
+        ServeError: an adapter has the name of the base model.
         DamageError: the finetune stage's own is not what was written.
     """
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
@@ -38,9 +38,8 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None, model: str)
         if any(found and Path(model).exists() and found.samefile(model) for found in (whole_dir, find_merged(finetune_dir))):
             return {}  # it has learned what the adapter has
         if whole_dir:
-            raise ServeError(
-                f"{whole_dir}: finetune has trained a whole model here, which no adapter adds to {model!r}. Serve it itself: "
-                f"--engine.model {whole_dir}"
+            _logger.warning(
+                f"serves {model} as it is, and not the whole model that finetune has trained: --engine.model {whole_dir}"
             )
         trained = find_adapter(finetune_dir)
         if trained:

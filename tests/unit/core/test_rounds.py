@@ -92,14 +92,15 @@ def test_reinforcement_goes_on_from_the_best_round_with_the_options_of_the_run_a
         config,
         {
             "reinforce": True,
-            "finetune": {"learning_rate": 1e-6, "start": "base"},
+            "finetune": {"learning_rate": 1e-6, "start": "base", "arguments": {"weight_decay": 0.1}},
             "curriculum": [{"finetune": {"epochs": 3}}],
         },
     )
     start = Address("finetune", scope="rounds/2")
     reinforced = build_reinforcement(asked, start)
     assert reinforced.engine.adapter == str(tmp_path / "rounds/2/finetune/adapter")
-    assert (reinforced.scope, reinforced.finetune) == ("", asked.finetune.model_copy(update={"start": "policy"}))
+    own = asked.finetune.model_copy(update={"start": "policy", "arguments": {}})
+    assert (reinforced.scope, reinforced.finetune) == ("", own)
     assert build_round(asked, 1).finetune.epochs == 3
     final = build_reinforced_evaluation(build_final(asked, 2), start)
     own = f"rl={tmp_path / 'rl/adapter'}"
@@ -199,6 +200,10 @@ def test_it_learns_from_the_model_itself_in_a_folder_of_its_own_with_its_own_opt
     assert build_reranker_training(scoped, Address("process", scope="second")).scope == "second/reranker"
     small = build_reranker_training(override(reranking, {"train_reranker": "cross_encoder"}), PROCESS)
     assert (small.finetune.method, small.finetune.batch_size, small.finetune.learning_rate) == ("cross_encoder", 8, 1e-4)
+    quantised = override(reranking, {"finetune": {"quantization": "nf4", "lora": {"use_rslora": True}}})
+    assert build_reranker_training(quantised, PROCESS).finetune.quantization == "nf4"
+    beside = build_reranker_training(override(quantised, {"train_reranker": "cross_encoder"}), PROCESS).finetune
+    assert (beside.quantization, beside.lora) == ("none", {})
     own = {"finetune": {"epochs": 2, "limit": 500}, "format": {"relevance_pages": 2}}
     training = build_reranker_training(reranking.model_copy(update={"reranker": own}), PROCESS)
     assert (training.finetune.epochs, training.finetune.limit, training.finetune.method) == (2, 500, "rerank")

@@ -49,7 +49,15 @@ def refuse(match: str, adapter: str = "", **options: Any) -> None:
             {"parts": ["language"], "method": "dpo"},
             r"finetune\.parts language: the method dpo trains others\. Take",
         ),
-        ({"parts": ["vision"], "quantization": "nf4"}, r"finetune\.parts vision: quantised weights learn nothing"),
+        (
+            {"parts": ["vision"], "quantization": "nf4"},
+            r"finetune\.quantization: finetune\.parts vision trains own weights of a model",
+        ),
+        ({"parts": ["language"], "lora": {"use_rslora": True}}, r"finetune\.lora: .*, and no adapter\. Leave one"),
+        ({"merge": False, "lora": {"use_dora": True}}, r"finetune\.lora: use_dora True: .* Leave out --no-finetune\.merge"),
+        ({"method": "embed", "lora": {"use_rslora": True}}, r"finetune\.lora: .*finetune\.method embed"),
+        ({"method": "cross_encoder", "quantization": "int8"}, r"finetune\.quantization: .*finetune\.method cross_encoder"),
+        ({"arguments": {"lr_scheduler_kwargs": {"num_cycles": 2}}}, r"lr_scheduler_kwargs says nothing to .* cosine\. Name"),
         ({"parts": ["vision"], "part_learning_rates": {"language": 1}}, r"part_learning_rates: language is not trained"),
         ({"quantization": "int8", "deepspeed": "zero3"}, r"finetune\.quantization: ZeRO-3"),
         ({"parts": ["language"], "adapter": "runs/a"}, r"drag-ray merge runs/a OUT"),
@@ -88,6 +96,10 @@ def test_names_and_values_can_stand_on_a_command_line() -> None:
     options = load(RunConfig, words).finetune
     assert options.arguments == {"weight_decay": 0.01, "optim": "sgd"}
     assert options.lora == {"use_dora": True, "bias": "none"}
+    texts = {"run_name": "007", "project": "1e3", "max_steps": "7", "tf32": "true", "neftune_noise_alpha": "1e+1", "qq": "1"}
+    read = {"run_name": "007", "project": "1e3", "max_steps": 7, "tf32": True, "neftune_noise_alpha": 10.0, "qq": "1"}
+    assert FinetuneConfig(arguments=texts).arguments == read
+    assert FinetuneConfig(lora={"revision": "7", "layers_to_transform": "1"}).lora == {"revision": "7", "layers_to_transform": 1}
 
 
 def test_records_leave_out_what_says_nothing_to_a_training() -> None:
@@ -103,10 +115,17 @@ def test_a_tracker_that_is_unknown_or_missing_is_one_sentence(monkeypatch: pytes
     check_reporting([])
     monkeypatch.setattr("transformers.integrations.integration_utils.is_trackio_available", lambda: False)
     with (
-        pytest.raises(TrainError, match=r"finetune\.arguments \{'report_to': 'trackio'\}: trackio .*: pip install trackio$"),
+        pytest.raises(
+            TrainError, match=r"finetune\.arguments \{'report_to': 'trackio'\}: Trackio.*`pip install trackio`\. It is"
+        ),
         explain_refusal("arguments", {"report_to": "trackio"}),
     ):
         check_reporting(["trackio"])
+    monkeypatch.delenv("KUBEFLOW_TRAINER_SERVER_URL", raising=False)
+    with pytest.raises(ImportError, match="KUBEFLOW_TRAINER_SERVER_URL environment variable"):
+        check_reporting(["kubeflow"])
+    with pytest.raises(ImportError, match="pip install azureml-sdk"):
+        check_reporting(["azure_ml"])
     with pytest.raises(ValueError, match=r"elsewhere is not supported, only .*mlflow.*trackio"):
         check_reporting(["elsewhere"])
     with pytest.raises(ValueError, match="of others"), explain_refusal("arguments", {}):

@@ -11,10 +11,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from training_cases import describe_job, write_job, write_model
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+from transformers.quantizers.quantizers_utils import should_convert_module
 from vision_engine import write_vision_model
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.conversation import Row
+from drag_ray.engine.models.pretrained import _UNQUANTIZED
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.parts import check_trained, find_part, free_parts
@@ -147,6 +149,27 @@ def test_what_did_not_learn_or_should_not_have_is_not_published(text_model: Path
         free_parts(AutoModelForCausalLM.from_pretrained(text_model), ("vision",))
 
 
+def test_a_model_that_sees_by_weights_of_no_known_name_is_refused(vision_model: Path) -> None:
+    model = AutoModelForImageTextToText.from_pretrained(vision_model)
+    model.model.eyes = model.model.visual
+    del model.model.visual
+    with pytest.raises(
+        TrainError, match=r"finetune\.parts: the model sees, .*: lm_head\.weight, model\.eyes, model\.language_model\."
+    ):
+        free_parts(model, ("language",))
+
+
+def test_a_model_is_not_published_without_some_of_its_weights(text_model: Path, tmp_path: Path) -> None:
+    job = write_job(tmp_path, text_model, {"method": "sft", "parts": ["language"]})
+    shutil.copytree(text_model, tmp_path / "last")
+    weights = load_file(tmp_path / "last" / "model.safetensors")
+    missing = "model.layers.1.mlp.down_proj.weight"
+    save_file({name: 2 * weight for name, weight in weights.items() if name != missing}, tmp_path / "last" / "model.safetensors")
+    with pytest.raises(TrainError, match=rf"has no {missing}, one of 1 weights that are missing"):
+        publish(job, tmp_path / "last", tmp_path / "finetune")
+    assert not (tmp_path / "finetune" / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -156,12 +179,22 @@ def test_what_did_not_learn_or_should_not_have_is_not_published(text_model: Path
         ("model.multi_modal_projector.linear_1.weight", "projector"),
         ("model.vision_tower.encoder.layers.0.weight", "vision"),
         ("model.connector.modality_projection.proj.weight", "projector"),
+        ("model.vision_encoder.layers.0.weight", "vision"),
+        ("model.mm_projector.linear_1.weight", "projector"),
         ("model.language_model.layers.0.self_attn.q_proj.weight", "language"),
         ("lm_head.weight", "language"),
     ],
 )
 def test_a_part_is_told_by_the_names_of_its_weights(name: str, part: str) -> None:
     assert find_part(name) == part
+
+
+def test_the_language_model_alone_is_quantised(vision_model: Path) -> None:
+    modules = AutoModelForImageTextToText.from_pretrained(vision_model).named_modules()
+    linear = {name for name, module in modules if isinstance(module, torch.nn.Linear)}
+    quantised = {name for name in linear if should_convert_module(name, _UNQUANTIZED)}
+    assert {find_part(f"{name}.weight") for name in linear} == {"language", "vision", "projector"}
+    assert quantised == {name for name in linear if name.startswith("model.language_model.layers.")}
 
 
 def test_a_checkpoint_in_several_files_is_looked_at_in_all_of_them(text_model: Path, tmp_path: Path) -> None:

@@ -64,6 +64,19 @@ def test_what_there_are_no_gpus_for_is_refused_before_anything_waits_for_them(
         plan_devices(take(**options))
 
 
+@pytest.mark.parametrize(
+    "option", [{"arguments": {"weight_decay": 0.1}}, {"part_learning_rates": {"language": 1e-5}}, {"parts": ["language"]}]
+)
+def test_an_option_that_training_would_not_read_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"finetune\.{next(iter(option))}: rl trains an adapter.*Leave it out"):
+        take(finetune=option).check()
+
+
+def test_an_adapter_that_engines_cannot_write_with_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"finetune\.lora: use_dora True: engines cannot write"):
+        take(finetune={"lora": {"use_dora": True}}).check()
+
+
 def test_a_trainer_that_is_told_to_end_hears_of_it_after_its_step_and_is_ended_where_that_takes_long(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

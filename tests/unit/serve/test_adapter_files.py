@@ -172,10 +172,12 @@ def test_the_adapter_of_the_run_is_served_unless_others_are_named(tmp_path: Path
     assert resolve_adapters(named, tmp_path, "base") == {"a": Path("/x/y"), "b": Path("/p=q")}
 
 
-def test_a_whole_model_of_the_run_is_served_as_the_model_or_the_endpoint_is_refused(tmp_path: Path) -> None:
+def test_a_whole_model_of_the_run_is_served_as_the_model_and_the_base_model_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "model").mkdir()
-    with pytest.raises(ServeError, match=r"a whole model here, which no adapter adds to .base.\. .*--engine\.model .*/model$"):
-        resolve_adapters(ServeConfig(), tmp_path, "base")
+    assert resolve_adapters(ServeConfig(), tmp_path, "base") == {}
+    assert f"serves base as it is, and not the whole model that finetune has trained: --engine.model {tmp_path}" in caplog.text
     assert resolve_adapters(ServeConfig(), tmp_path, str(tmp_path / "model")) == {}
     assert list(resolve_adapters(ServeConfig(adapters=("a=/x",)), tmp_path, "base")) == ["a"]
 
