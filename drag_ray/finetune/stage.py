@@ -26,6 +26,7 @@ from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import write_jsonl
 
 _logger = logging.getLogger(__name__)
+OWN_ROWS_DIR_NAME = "own_rows"
 
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -47,15 +48,12 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     """
     settings, start_dir = sections.finetune, _find_start(sections)
     model = settings.chosen_method.find_start_model(sections.engine.model)
-    row_format = settings.chosen_method.row_format
-    rows_dir = inputs["format"].resolve() / row_format
-    if not (rows_dir / "train.jsonl").exists():
-        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
     stage_dir = folder.path.resolve()
+    rows_dir = _write_own_rows(settings, stage_dir) if settings.data else _find_rows(settings, inputs["format"].resolve())
     index_dir, record = inputs.find("index"), _build_record(inputs)
     of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
-    of_tools = rows_dir.parent / IMAGES_DIR_NAME
-    image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
+    of_rows = rows_dir.parent / IMAGES_DIR_NAME
+    image_dirs = (*([of_rows] if of_rows.is_dir() else []), *of_index)
     train = partial(_train, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
     outcome = train()
     if isinstance(outcome, NotFiniteError):
@@ -74,6 +72,22 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     described = Description(settings, counts, fingerprints, record, row_options, outcome.get("probe"))
     publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
+
+
+def _find_rows(settings: FinetuneConfig, format_dir: Path) -> Path:
+    row_format = settings.chosen_method.row_format
+    rows_dir = format_dir / row_format
+    if not (rows_dir / "train.jsonl").exists():
+        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
+    return rows_dir
+
+
+def _write_own_rows(settings: FinetuneConfig, stage_dir: Path) -> Path:
+    from drag_ray.finetune.own_rows import write_own_rows  # with what reads questions and their images
+
+    rows_dir = stage_dir / OWN_ROWS_DIR_NAME / settings.method
+    write_own_rows(settings.data, settings.validation_data, rows_dir, pairs=settings.method == "dpo")
+    return rows_dir
 
 
 def _find_start(sections: FinetuneSections) -> Path | None:

@@ -19,10 +19,10 @@ LINES = {
     "collect": 170,
     "corpus": 4_100,
     "embed": 90,
-    "engine": 4_020,
+    "engine": 4_030,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_280,
+    "finetune": 5_610,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_470,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 436
-OPTIONS = 378
+FILES = 437
+OPTIONS = 380
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_400
+TEST_LINES = 50_610
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
