@@ -16,10 +16,10 @@ LINES = {
     "baselines": 2_110,
     "cli": 660,
     "cluster": 1_280,
-    "collect": 170,
-    "corpus": 4_100,
+    "collect": 185,
+    "corpus": 4_130,
     "embed": 90,
-    "engine": 4_030,
+    "engine": 4_065,
     "evaluate": 5_810,
     "examples": 280,
     "finetune": 5_610,
@@ -42,9 +42,9 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 437
-OPTIONS = 380
+OPTIONS = 382
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_610
+TEST_LINES = 50_700
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
