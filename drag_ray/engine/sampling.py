@@ -28,14 +28,13 @@ class _Presets(dict[str, Sampling]):
     def find(self, name: str) -> Sampling | None:
         """The preset; None for a name that is none."""
         found = _NUMBERS.fullmatch(name)
-        if not found or not 0 < float(found[2]) <= 1 or float(found[3] or 1) == 0:
-            return self.get(name)
-        return Sampling(float(found[1]), float(found[2]), float(found[3] or 1))
+        numbers = [float(number or 1) for number in found.groups()] if found else []
+        return Sampling(*numbers) if numbers and 0 < numbers[1] <= 1 and numbers[2] else self.get(name)
 
     def __missing__(self, name: str) -> Sampling:
-        if (sampling := self.find(name)) is None:
-            raise KeyError(name)
-        return sampling
+        if sampling := self.find(name):
+            return sampling
+        raise KeyError(name)
 
 
 PRESETS = _Presets(

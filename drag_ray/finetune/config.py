@@ -28,7 +28,7 @@ _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_module
 """Options that say nothing to a training of whole weights."""
 _OWN_DATA = ("data", "validation_data")
 _ADAPTER_OPTIONS = _LORA_OPTIONS | {
-    *("parts", "part_learning_rates", "max_length", "image_workers", "deepspeed", "liger", "compare_prompts"),
+    *("parts", "part_learning_rates", "max_length", "image_workers", "deepspeed", "liger", "compare_prompts", "halve_batch"),
 }
 """Options that say nothing to an encoder."""
 
@@ -61,6 +61,9 @@ class FinetuneConfig(Methods):
     """rows a worker takes at once; of the method rerank questions, each with all its pages"""
     gradient_accumulation: int = Field(default=1, ge=1)
     """batches a worker takes before each step"""
+    halve_batch: bool = False
+    """where a GPU's memory is full, go on from the last checkpoint with half as many rows at once and twice as many batches a
+    step, which learns the same; one row at once still has to fit"""
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
     lora_r: int = Field(default=16, ge=1)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationError
 
@@ -31,44 +31,40 @@ _logger = logging.getLogger(__name__)
 DESCRIPTION_NAME = "dataset_info.json"
 _REMEDY = f"Rename them, or say what they are for in a {DESCRIPTION_NAME} beside the file (docs/methods/own_data.md)."
 _SAVED_NAMES = ("state.json", "dataset_dict.json")
-"""What `save_to_disk` of Hugging Face's datasets leaves, with a `dataset_info.json` of its own."""
+"""Files that `save_to_disk` of Hugging Face's datasets leaves, with a `dataset_info.json` of its own."""
 _IMAGE = "<image>"
 _MAX_PIXELS = 2_000_000
 """of an image; those of pages have as many by default"""
 
 Column = Literal["messages", "system", "tools", "images", "chosen", "rejected", "prompt", "query", "response", "history"]
+Tag = Literal["role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag"]
 T = TypeVar("T")
 
-
-class Tags(BaseConfig):
-    """The keys of a message, and who speaks in it: LLaMA-Factory's names and defaults, which are ShareGPT's."""
-
-    role_tag: str = "from"
-    content_tag: str = "value"
-    user_tag: str = "human"
-    assistant_tag: str = "gpt"
-    observation_tag: str = "observation"
-    function_tag: str = "function_call"
-    system_tag: str = "system"
-
-    @property
-    def roles(self) -> dict[str, str]:
-        """The roles of a chat template, by who speaks."""
-        assistant = {self.assistant_tag: "assistant", self.function_tag: "assistant"}
-        return {self.system_tag: "system", self.user_tag: "user", self.observation_tag: "tool", **assistant}
+_SHARE_GPT: dict[Tag, str] = dict(
+    zip(get_args(Tag), ("from", "value", "human", "gpt", "observation", "function_call", "system"), strict=True)
+)
+_OPENAI: dict[Tag, str] = dict(
+    zip(get_args(Tag), ("role", "content", "user", "assistant", "tool", "function_call", "system"), strict=True)
+)
 
 
 class Template(BaseConfig):
-    """What the columns of a file are for: an entry of LLaMA-Factory's `dataset_info.json`."""
+    """The purposes of a file's columns: an entry of LLaMA-Factory's `dataset_info.json`."""
 
     file_name: str = ""
     formatting: Literal["alpaca", "sharegpt"] = "alpaca"
     ranking: bool = False
     columns: dict[Column, str] = Field(default_factory=dict[Column, str])
-    tags: Tags = Tags()
+    tags: dict[Tag, str] = Field(default_factory=dict[Tag, str])
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The roles of a chat template, by who speaks."""
+        tags, roles = _SHARE_GPT | self.tags, ("user", "assistant", "tool", "assistant", "system")
+        return {tags[tag]: role for tag, role in zip(get_args(Tag)[2:], roles, strict=True)}
 
     def get(self, record: Record, column: Column) -> Any:
-        """What a row has in a column; None for nothing."""
+        """The value of a row in a column; None for nothing."""
         alpaca = {"prompt": "instruction", "query": "input", "response": "output"}
         defaults = alpaca if self.formatting == "alpaca" else {"messages": "conversations"}
         return record.get(self.columns.get(column) or defaults.get(column, ""))
@@ -81,7 +77,6 @@ class Template(BaseConfig):
 
 
 _BESIDE: dict[Column, str] = {name: name for name in ("system", "tools", "images", "chosen", "rejected")}
-_OPENAI = Tags(role_tag="role", content_tag="content", user_tag="user", assistant_tag="assistant", observation_tag="tool")
 _TEMPLATES = {
     "messages": Template(formatting="sharegpt", columns={**_BESIDE, "messages": "messages"}, tags=_OPENAI),
     "prompt": Template(formatting="sharegpt", columns={**_BESIDE, "messages": "prompt"}, tags=_OPENAI),  # TRL's pairs
@@ -92,17 +87,15 @@ _TEMPLATES = {
 
 
 def write_own_rows(source: str, validation_source: str, folder: Path, *, pairs: bool) -> None:
-    """Write `train.jsonl`, `validation.jsonl`, which may be empty, and a store of their images.
+    """Write `train.jsonl`, `validation.jsonl`, which may be empty, and a store of their images into a folder.
 
     Args:
         source: a file, or the folder of a data set.
         validation_source: the same for validation; where it is empty a data set's own split of that name is taken.
-        folder: where they go.
         pairs: whether rows are pairs of replies, and not conversations.
 
     Raises:
         DataError: a source is missing, empty or of another kind, a row cannot be learned from, or an image is not there.
-        ArtifactError: no space is left.
     """
     store = ImageStore(folder / IMAGES_DIR_NAME)
     for split, named in (("train", source), ("validation", validation_source)):
@@ -224,7 +217,7 @@ class _RowWriter:
     """Writes the messages of one row; of the images that it names some are `waiting` for a message that shows them."""
 
     def __init__(self, record: Record, template: Template) -> None:
-        self._record, self._template, self._tags = record, template, template.tags
+        self._record, self._template, self._tags = record, template, _SHARE_GPT | template.tags
         named = template.get(record, "images")
         self._named: list[Any] = named if isinstance(named, list) else [named] if named else []
         self.waiting = iter(self._named)
@@ -249,19 +242,19 @@ class _RowWriter:
         return [self._read_message(item) for item in (found if isinstance(found, list) else [found])]
 
     def _read_message(self, item: Any) -> Message:
-        tags = self._tags
-        said_by = item.get(tags.role_tag) if isinstance(item, dict) else None
-        if said_by not in tags.roles:
+        roles, role_tag, content_tag = self._template.roles, self._tags["role_tag"], self._tags["content_tag"]
+        said_by = item.get(role_tag) if isinstance(item, dict) else None
+        if said_by not in roles:
             raise DataError(
-                f"got the message {item!r:.80}, expected {{{tags.role_tag}, {tags.content_tag}}} with a {tags.role_tag} of "
-                f"{', '.join(tags.roles)}. Name the tags of another template in a {DESCRIPTION_NAME} beside the file."
+                f"got the message {item!r:.80}, expected {{{role_tag}, {content_tag}}} with a {role_tag} of {', '.join(roles)}. "
+                f"Name the tags of another template in a {DESCRIPTION_NAME} beside the file."
             )
-        content = item.get(tags.content_tag)
-        if said_by == tags.function_tag:
+        content = item.get(content_tag)
+        if said_by == self._tags["function_tag"]:
             content = _write_call(content)
         elif calls := item.get("tool_calls"):
             content = "\n".join([*filter(None, [content]), *(_write_call(call["function"]) for call in calls)])
-        return self._write(tags.roles[said_by], content)
+        return self._write(roles[said_by], content)
 
     def _write(self, role: str, content: Any) -> Message:
         """The message, with an image in the place of each `<image>` if the row names some."""

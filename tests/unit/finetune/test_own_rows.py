@@ -156,7 +156,10 @@ REPLY = {"role": "assistant", "content": "Yes."}
     ("row", "reason"),
     [
         ({"text": "hello"}, r"a.jsonl:2: got the columns text, expected one of messages, .*Rename them.*dataset_info.json"),
-        ({"messages": SHARE_GPT["conversations"]}, r"a.jsonl:2: got the message .*with a role of system, user, tool, assistant"),
+        (
+            {"messages": SHARE_GPT["conversations"]},
+            r"a.jsonl:2: got the message .*with a role of user, assistant, tool, function_call, system",
+        ),
         ({"messages": [MESSAGES[1]]}, r"a.jsonl:2: no message is the assistant's.*Leave the row out"),
         ({"messages": [{"role": "user", "content": 7}, REPLY]}, r"a.jsonl:2: got 7 \(int\) as what the user says"),
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}, REPLY]}, r"got .*audio.*expected text, or an image"),
