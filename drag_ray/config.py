@@ -63,7 +63,7 @@ class Sections:
         """ConfigError where the options cannot be worked with together; asked before any stage of a pipeline works."""
 
     def list_unread(self) -> tuple[str, ...]:
-        """Stages that are read if begun, but not with these options."""
+        """Stages that are read, but not with these options."""
         return ()
 
 

@@ -17,7 +17,8 @@
     ├── BudgetError           what replies may cost is spent; the run stops, and goes on with a larger budget
     ├── TooManyFailuresError  more rollouts failed than `max_failure_rate` allows; the run stops
     ├── TrainError            training cannot start or did not finish
-    │   └── NotFiniteError      loss, gradient or weights are infinite or not a number; nothing is learned from that step
+    │   ├── NotFiniteError      loss, gradient or weights are infinite or not a number; nothing is learned from that step
+    │   └── GpuMemoryError      a batch needs more memory than a GPU has
     └── ServeError            the endpoint cannot start or does not answer
 
 A message says what was got, what was expected and what to do about it.  Each class takes one
@@ -95,6 +96,10 @@ class TrainError(DragRayError):
 
 class NotFiniteError(TrainError):
     """Loss, gradient or weights are infinite or not a number; nothing is learned from that step."""
+
+
+class GpuMemoryError(TrainError):
+    """A batch needs more memory than a GPU has."""
 
 
 class ServeError(DragRayError):

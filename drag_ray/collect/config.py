@@ -13,18 +13,25 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.sampling import PresetName
+from drag_ray.engine.sampling import SamplingName
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
+
+_ID_FILES = ("include_ids", "exclude_ids")
 
 
 class CollectConfig(BaselineSections):
     """The rollouts to run; the options of the baselines that propose are sections of it."""
 
+    include_ids: str = ""
+    """file with the ids, one a line, of the training questions to take and no others; one that is none of them is refused"""
+    exclude_ids: str = ""
+    """file with the ids, one a line, of questions to leave out; those that are no training questions are counted"""
     limit: int = Field(default=0, ge=0)
-    """training questions to take, drawn at random; 0 takes all"""
-    presets: tuple[PresetName, ...] = Field(default=("default",), min_length=1)
-    """sampling presets; every question is sampled with each of them"""
+    """training questions to take, drawn at random, of those that are included and not excluded; 0 takes all"""
+    presets: tuple[SamplingName, ...] = Field(default=("default",), min_length=1)
+    """sampling presets; every question is sampled with each of them: greedy, low_temp, default, high_temp, full, creative,
+    diverse, or numbers, temperature:top_p or temperature:top_p:repetition_penalty, for example 0.8:0.95:1.1"""
     samples_per_question: int = Field(default=4, ge=1)
     """rollouts of a question for each preset"""
     enough_successes: int = Field(default=0, ge=0)
@@ -68,11 +75,14 @@ class CollectSections(Sections):
     def dump(self) -> dict[str, Any]:
         """As `Sections.dump`, with the engine that writes as the engine: another student does not change a teacher's rollouts."""
         options = super().dump()
-        return options | {"engine": options["collect"].pop("teacher") or options["engine"]}
+        engine = options["collect"].pop("teacher") or options["engine"]
+        chosen = {name: value for name, value in options["collect"].items() if value or name not in _ID_FILES}
+        return options | {"engine": engine, "collect": chosen}
 
     def list_sources(self) -> dict[str, Path]:
-        """The adapter that the model writes with."""
-        return self.writer.list_sources()
+        """The adapter that the model writes with, and the files of ids."""
+        named = {f"collect.{name}": getattr(self.collect, name) for name in _ID_FILES}
+        return self.writer.list_sources() | {name: Path(path).expanduser() for name, path in named.items() if path}
 
     def check(self) -> None:
         """ConfigError where there is something to write that the task has no place for, or that is searched otherwise."""

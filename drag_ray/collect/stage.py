@@ -7,7 +7,7 @@ from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.cluster.nodes import let_engines_rest
 from drag_ray.collect.config import CollectSections
-from drag_ray.corpus.questions import draw_split
+from drag_ray.corpus.questions import draw_questions, draw_split, select_questions
 from drag_ray.rollout.options import build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
@@ -22,7 +22,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         Counts: questions, those of `run_plan`, and what a question yields.
 
     Raises:
-        DataError: there is no training question.
+        DataError: there is no training question, or none is left of those that files include and exclude.
         BudgetError: what an endpoint's replies may cost is spent.
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
@@ -32,7 +32,9 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
     options = build_options(sections.agent, sections.writer, sections.rollout, *places)
     options = with_degradation(options, settings.degradation, "collect.degradation")
     prepare_engines(options, sections.rollout)  # which start while proposers are prepared
-    questions = draw_split(inputs["index"], "train", settings.limit, sections.seed, written_dir=written_dir)
+    known = draw_split(inputs["index"], "train", 0, sections.seed, written_dir=written_dir)
+    chosen = select_questions(known, settings.include_ids, settings.exclude_ids)
+    questions = draw_questions(chosen, settings.limit, sections.seed)
     sources = Sources(settings, inputs["index"], sections.seed, written_dir=written_dir)
     proposers = {name: BASELINES[name].prepare(sources) for name in settings.proposals}
     plan = build_plan(

@@ -52,6 +52,7 @@ _SPLITS = {
 }
 _MAX_NAMED_PAGES = 3
 _MAX_NAMED_COLUMNS = 10
+_MAX_NAMED_IDS = 3
 
 
 def read_questions(
@@ -134,6 +135,36 @@ def _find_pages(
     """The pages of the corpus that places mean, named as the corpus names them; None for those that it lacks."""
     named = {place: Evidence(names.find(place.file) or place.file, place.page_number) for place in places}
     return {place: page if (page.file, page.page_number) in pages else None for place, page in named.items()}
+
+
+def select_questions(questions: Sequence[Question], include_ids: str, exclude_ids: str) -> list[Question]:
+    """Those whose ids one file has, and the other has not; an empty name includes all and excludes none.
+
+    Raises:
+        DataError: a file cannot be read, an included id is none of theirs, or none is left.
+    """
+    known = {question.id for question in questions}
+    included, excluded = _read_ids(include_ids) if include_ids else known, _read_ids(exclude_ids) if exclude_ids else set[str]()
+    if unknown := sorted(included - known):
+        raise DataError(
+            f"{include_ids}: {len(unknown)} of {len(included)} ids are none of the {len(known)} training questions, as "
+            f"{', '.join(unknown[:_MAX_NAMED_IDS])}. Take them out, or see corpus.questions and their split."
+        )
+    if exclude_ids:
+        _logger.info(f"{exclude_ids}: leaves out {len(excluded & known):,} questions; {len(excluded - known):,} ids are unknown")
+    if not (chosen := [question for question in questions if question.id in included - excluded]):
+        raise DataError(
+            f"{include_ids or exclude_ids}: leaves none of {len(known)} training questions. Change collect.exclude_ids."
+        )
+    return chosen
+
+
+def _read_ids(name: str) -> set[str]:
+    try:
+        lines = Path(name).expanduser().read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{name}: expected a file with the id of a question a line ({error}). Check the path.") from None
+    return {line.strip() for line in lines} - {""}
 
 
 def draw_questions(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:

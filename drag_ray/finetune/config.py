@@ -24,8 +24,9 @@ Part = Literal["language", "vision", "projector"]
 
 _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_modules", "lora", "quantization", "merge"}
 """Options that say nothing to a training of whole weights."""
+_OWN_DATA = ("data", "validation_data")
 _ADAPTER_OPTIONS = _LORA_OPTIONS | {
-    *("parts", "part_learning_rates", "max_length", "image_workers", "deepspeed", "liger", "compare_prompts"),
+    *("parts", "part_learning_rates", "max_length", "image_workers", "deepspeed", "liger", "compare_prompts", "halve_batch"),
 }
 """Options that say nothing to an encoder."""
 
@@ -36,6 +37,11 @@ class FinetuneConfig(Methods):
 
     method: MethodName = "sft"
     """how the model learns, with the options of the section of that name; those of the others do not count"""
+    data: str = ""
+    """conversations of your own to learn from in the place of the run's rows, with the methods sft and dpo: a file (messages,
+    ShareGPT, or as the dataset_info.json beside it says), or the folder of a data set; see docs/methods/own_data.md"""
+    validation_data: str = ""
+    """the same for the validation loss; where it is empty, what data calls validation, or nothing"""
     start: Literal["policy", "base"] = "policy"
     """what training starts from, and what dpo and grpo compare with: policy is the adapter that engine.adapter names, with
     which the rows were collected, and whose weights are trained on (the base model where none is named); base is always a new
@@ -53,6 +59,9 @@ class FinetuneConfig(Methods):
     """rows a worker takes at once; of the method rerank questions, each with all its pages"""
     gradient_accumulation: int = Field(default=1, ge=1)
     """batches a worker takes before each step"""
+    halve_batch: bool = False
+    """where a GPU's memory is full, go on from the last checkpoint with half as many rows at once and twice as many batches a
+    step, which learns the same; one row at once still has to fit"""
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
     lora_r: int = Field(default=16, ge=1)
@@ -150,7 +159,7 @@ class FinetuneConfig(Methods):
     def _leave_out_unread(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The options as a run's identity and its records have them: what is not chosen changes nothing about a training."""
         options: dict[str, Any] = serialize(self)
-        unread = {name for name in METHOD_NAMES if name != self.method}
+        unread = {name for name in METHOD_NAMES if name != self.method} | {name for name in _OWN_DATA if not options[name]}
         if not self.chosen_method.trains_adapter:
             unread |= _ADAPTER_OPTIONS
         elif self.trains_whole:
@@ -178,6 +187,11 @@ class FinetuneSections(Sections):
                 "backend vllm."
             )
         settings = self.finetune
+        if (settings.data and settings.method not in ("sft", "dpo")) or (settings.validation_data and not settings.data):
+            raise ConfigError(
+                "finetune.data, finetune.validation_data: conversations of your own are learned by the methods sft and dpo, and "
+                f"validation_data goes with data; the method is {settings.method}. Change the method, or leave them out."
+            )
         check_named("arguments", settings.arguments)
         check_named("lora", settings.lora)
         if untrained := sorted(settings.part_learning_rates.keys() - set(settings.parts)):
@@ -225,9 +239,15 @@ class FinetuneSections(Sections):
         starts = self.finetune.start == "policy" and not self.finetune.trains_whole
         return Path(self.engine.adapter) if self.engine.adapter and starts else None
 
-    def list_sources(self) -> dict[str, Path]:
-        """The adapter that training starts from."""
-        return self.engine.list_sources() if self.find_start() else {}
+    def list_sources(self) -> dict[str, Path | tuple[Path, ...]]:
+        """The adapter that training starts from, and conversations of the user's own with what describes them."""
+        named = {f"finetune.{name}": Path(getattr(self.finetune, name)).expanduser() for name in _OWN_DATA}
+        own = {name: (path, path.with_name("dataset_info.json")) for name, path in named.items() if path != Path()}
+        return {**(self.engine.list_sources() if self.find_start() else {}), **own}
+
+    def list_unread(self) -> tuple[str, ...]:
+        """The run's own rows and pages, where others are learned from."""
+        return ("format", "index") if self.finetune.data else ()
 
 
 @dataclass(frozen=True)

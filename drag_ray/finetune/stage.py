@@ -1,6 +1,7 @@
 """The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.models.adapter import check_adapter
-from drag_ray.errors import DamageError, DataError, DragRayError, NotFiniteError
+from drag_ray.errors import DamageError, DataError, DragRayError, GpuMemoryError, NotFiniteError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME, Description
@@ -26,6 +27,9 @@ from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import write_jsonl
 
 _logger = logging.getLogger(__name__)
+OWN_ROWS_DIR_NAME = "own_rows"
+
+Outcome = dict[str, Any] | DragRayError | None
 
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -43,20 +47,19 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         DataError: there are no training rows, or they cannot be read.
         SearchIndexError: the index that the rows were collected with is not there as it was.
         NotFiniteError: loss, gradient or weights were not finite, twice.
+        GpuMemoryError: a batch does not fit into a GPU's memory.
         TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
     settings, start_dir = sections.finetune, _find_start(sections)
     model = settings.chosen_method.find_start_model(sections.engine.model)
-    row_format = settings.chosen_method.row_format
-    rows_dir = inputs["format"].resolve() / row_format
-    if not (rows_dir / "train.jsonl").exists():
-        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
     stage_dir = folder.path.resolve()
+    rows_dir = _write_own_rows(settings, stage_dir) if settings.data else _find_rows(settings, inputs["format"].resolve())
     index_dir, record = inputs.find("index"), _build_record(inputs)
     of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
-    of_tools = rows_dir.parent / IMAGES_DIR_NAME
-    image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
-    train = partial(_train, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
+    of_rows = rows_dir.parent / IMAGES_DIR_NAME
+    image_dirs = (*([of_rows] if of_rows.is_dir() else []), *of_index)
+    arguments = (model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
+    train = partial(_train_within_memory, lambda smaller: _train(smaller, *arguments), settings)
     outcome = train()
     if isinstance(outcome, NotFiniteError):
         _logger.warning(f"finetune: goes on from the last checkpoint, once. {outcome}")
@@ -76,6 +79,22 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     return counts
 
 
+def _find_rows(settings: FinetuneConfig, format_dir: Path) -> Path:
+    row_format = settings.chosen_method.row_format
+    rows_dir = format_dir / row_format
+    if not (rows_dir / "train.jsonl").exists():
+        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
+    return rows_dir
+
+
+def _write_own_rows(settings: FinetuneConfig, stage_dir: Path) -> Path:
+    from drag_ray.finetune.own_rows import write_own_rows  # with what reads questions and their images
+
+    rows_dir = stage_dir / OWN_ROWS_DIR_NAME / settings.method
+    write_own_rows(settings.data, settings.validation_data, rows_dir, pairs=settings.method == "dpo")
+    return rows_dir
+
+
 def _find_start(sections: FinetuneSections) -> Path | None:
     """The adapter whose weights are trained on, absolute. Raises what `check_adapter` does."""
     folder = sections.find_start()
@@ -92,6 +111,24 @@ def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
     return sections.finetune.compare_prompts and writer == sections.engine.model
 
 
+def _train_within_memory(train: Callable[[FinetuneConfig], Outcome], settings: FinetuneConfig) -> Outcome:
+    """The outcome of `train`, with fewer rows at once where they have to be (`halve_batch`)."""
+    try:
+        outcome = train(settings)
+    except GpuMemoryError as error:  # of one of several processes
+        outcome = error
+    size = settings.batch_size
+    factor = next((number for number in range(2, size + 1) if size % number == 0), 0)
+    if not isinstance(outcome, GpuMemoryError) or not factor:
+        return outcome
+    smaller = {"batch_size": size // factor, "gradient_accumulation": settings.gradient_accumulation * factor}
+    named = f"finetune.batch_size {smaller['batch_size']} and finetune.gradient_accumulation {smaller['gradient_accumulation']}"
+    if not settings.halve_batch:
+        return GpuMemoryError(f"{outcome}\nSet {named}, as finetune.halve_batch does, or finetune.gradient_checkpointing.")
+    _logger.warning(f"finetune: goes on with {named}. {outcome}")
+    return _train_within_memory(train, settings.model_copy(update=smaller))
+
+
 def _train(
     settings: FinetuneConfig,
     model: str,
@@ -100,7 +137,7 @@ def _train(
     image_dirs: tuple[Path, ...],
     stage_dir: Path,
     compares: bool,
-) -> dict[str, Any] | DragRayError | None:
+) -> Outcome:
     """As `run_loop`, in all processes."""
     use_gpu = takes_gpus(settings.device)
     seeing = find_seeing(stage_dir, use_gpu=use_gpu)

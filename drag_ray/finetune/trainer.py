@@ -26,6 +26,7 @@ from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_s
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.images import TrainingImages, open_training_images
+from drag_ray.finetune.memory import check_memory, explain_full_memory
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.named import check_reporting, explain_refusal
 from drag_ray.finetune.parts import free_parts
@@ -52,7 +53,8 @@ def train(
 
     Raises:
         NotFiniteError: loss, gradient or weights are not finite; says which rows were learned from then.
-        TrainError: the model cannot be trained with these options, or has learned nothing.
+        GpuMemoryError: the GPU's memory is full.
+        TrainError: the model cannot be trained with these options, or in the GPU's memory, or has learned nothing.
     """
     config = job.config
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
@@ -61,6 +63,8 @@ def train(
         _start_deepspeed(job.use_gpu)
     method, images = _take_method(config), open_training_images(job.model, job.image_dirs)
     _check_images_reach(config, zero_stage, rows.train.rows + rows.validation.rows)
+    if job.use_gpu:
+        check_memory(job, zero_stage, rows.train.rows, torch.cuda.mem_get_info()[1] / 2**30)
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
@@ -73,7 +77,7 @@ def train(
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, rows.counts, recorder or StageRecorder()))
-        with explain_refusal("arguments", config.arguments, (ImportError,)):
+        with explain_refusal("arguments", config.arguments, (ImportError,)), explain_full_memory(job):
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         if not config.trains_whole:  # what it was before is there with an adapter alone; a whole model is compared when published
             check_effect(trainer, method, rows.train.rows[0], images)

@@ -28,7 +28,7 @@ from drag_ray.cluster.metrics import name_tags, open_stage_recorder
 from drag_ray.cluster.nodes import SharedPathNodes
 from drag_ray.cluster.tasks import take_result
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.errors import ArtifactError, DragRayError, TrainError
+from drag_ray.errors import ArtifactError, DragRayError, GpuMemoryError, TrainError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.workers import Workers
@@ -202,6 +202,8 @@ def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_
         reason = getattr(failure, "_base_exc", failure)  # what `UserExceptionWithTraceback` holds
         if isinstance(reason, ArtifactError):
             return reason
+        if type(reason).__name__ == "OutOfMemoryError":  # PyTorch's, which this process does without
+            return GpuMemoryError(str(reason))
     if isinstance(error, ControllerError) and isinstance(error.controller_failure, OSError):
         failure = error.controller_failure
         return ArtifactError(

@@ -40,9 +40,10 @@ class FormatConfig(BaseConfig):
     """train on the reasoning before a query; formats with whole conversations always keep it as it was recorded"""
     max_searches_per_question: int = Field(default=4, ge=0)
     """best distinct successful queries or conversations that are kept of a question; 0 keeps all"""
-    targets: Literal["gain", "found"] = "gain"
-    """which queries are trained towards; gain: those that beat the question by more than min_gain; found: all that show evidence
-    among the first top_k, DRAG's rule (with weights rank_score)"""
+    targets: Literal["gain", "found", "all"] = "gain"
+    """which single queries are trained towards; gain: those that beat the question by more than min_gain; found: all that show
+    evidence among the first top_k, DRAG's rule (with weights rank_score); all: those too that show none (its include-failed).
+    Conversations (sft_trajectory, rejection) always have to beat the question"""
     min_gain: float = Field(default=0.0, ge=0.0, lt=1.0)
     """what a query to train towards must gain over the question, more than this: of the utility 1 / log2(1 + rank) of the best
     evidence page, 0 beyond agent.depth"""

@@ -12,8 +12,9 @@ def is_usable() -> pl.Expr:
 
 
 def is_target(config: FormatConfig) -> pl.Expr:
-    """Usable searches to train towards: those that beat the question by enough, or all that found evidence (`format.targets`)."""
-    return is_usable() & ((pl.col("rank_score") > 0) if config.targets == "found" else (pl.col("gain") > config.min_gain))
+    """Usable searches to train towards: those that beat the question by enough, those that found evidence, or all."""
+    rules = {"gain": pl.col("gain") > config.min_gain, "found": pl.col("rank_score") > 0, "all": pl.lit(True)}
+    return is_usable() & rules[config.targets]
 
 
 def is_improvement(config: FormatConfig) -> pl.Expr:

@@ -70,7 +70,7 @@ def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
     unread = config.take(stage.sections).list_unread()
     begun = {name: _find_input(name, config) for name in stage.optional_inputs if name not in unread}
     begun = {name: address for name, address in begun.items() if address.locate(config.run_dir).exists()}
-    return {name: _find_input(name, config) for name in stage.reads} | begun
+    return {name: _find_input(name, config) for name in stage.reads if name not in unread} | begun
 
 
 def open_inputs(stage: Stage, config: RunConfig) -> Inputs:
@@ -89,7 +89,7 @@ def pull_inputs(stage: Stage, config: RunConfig) -> None:
         return
     store = StageStore(config.storage)
     unread = config.take(stage.sections).list_unread()
-    for name in (*stage.reads, *(name for name in stage.optional_inputs if name not in unread)):
+    for name in (name for name in (*stage.reads, *stage.optional_inputs) if name not in unread):
         address = _find_chosen(name, config) or _find_unnamed(name, config)
         store.pull_lineage(str(address), config.run_dir)
 
@@ -190,7 +190,7 @@ def check_stages(stages: Sequence[Stage], config: RunConfig) -> None:
         config.take(stage.sections).check()
     wanted = config.finetune.chosen_method.row_format
     names = {stage.name for stage in stages}
-    if {"format", "finetune"} <= names and wanted not in config.format.formats:
+    if {"format", "finetune"} <= names and wanted not in config.format.formats and not config.finetune.data:
         raise ConfigError(
             f"finetune.method {config.finetune.method} reads rows of the format {wanted}, and format.formats has "
             f"{', '.join(config.format.formats)}. Name {wanted} there too, or have the method read another where it can."

@@ -40,9 +40,8 @@ class Stage:
         version: raised when, and only when, the same inputs and options give another output. Finished work of another version
             is done anew: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
         sections: options that it depends on and receives; its command line offers them.
-        reads: stages whose folders it reads.
-        optional_inputs: stages whose folders it reads too, unless they were never started or its options do without them (see
-            `Sections.list_unread`).
+        reads: stages whose folders it reads, unless its options do without them (see `Sections.list_unread`).
+        optional_inputs: stages whose folders it reads too, unless they were never started.
         runtime_only_options: options of its sections that do not change what comes out, only where and how fast it runs.
         packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
         own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
@@ -172,10 +171,10 @@ STAGES: dict[str, Stage] = {
             reads=("format",),
             optional_inputs=("index",),  # for the page images
             runtime_only_options=(
-                *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures"),
+                *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures", "finetune.halve_batch"),
                 *(f"engine.{name}" for name in EngineConfig.model_fields if name not in ("model", "adapter")),
             ),
-            own_files=("checkpoints",),
+            own_files=("checkpoints", "own_rows"),
             repairs_in_place=True,  # from its last checkpoint, without training again
         ),
         Stage(

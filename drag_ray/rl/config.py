@@ -23,7 +23,7 @@ READ_OF_FORMAT = ("validation_fraction", "split_by", "seed", "baseline_beta")
 """What the stage reads of its format: the baseline is that of the loss."""
 UNREAD_OF_FINETUNE = (
     *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed"),
-    *("arguments", "part_learning_rates"),
+    *("arguments", "part_learning_rates", "data", "validation_data", "halve_batch"),
 )
 LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search")
 """Options that only say when the stage stops: started again with others it goes on."""

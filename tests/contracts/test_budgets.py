@@ -16,13 +16,13 @@ LINES = {
     "baselines": 2_110,
     "cli": 660,
     "cluster": 1_280,
-    "collect": 170,
-    "corpus": 4_100,
+    "collect": 180,
+    "corpus": 4_130,
     "embed": 90,
-    "engine": 4_040,
+    "engine": 4_080,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_320,
+    "finetune": 5_810,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_480,
@@ -41,10 +41,10 @@ LINES = {
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 437
-OPTIONS = 378
+FILES = 439
+OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 50_530
+TEST_LINES = 51_040
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

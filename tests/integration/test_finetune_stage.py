@@ -113,6 +113,19 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
         check_adapter_fits(read_base_model(str(other)), tmp_path / "finetune" / "adapter")
 
 
+def test_conversations_of_ones_own_are_learned_without_a_stage_before(tmp_path: Path, nano_model: Path) -> None:
+    turns = [{"from": "human", "value": "Where is thing?"}, {"from": "gpt", "value": "<search>thing</search>"}]
+    source = tmp_path / "mine.jsonl"
+    source.write_text((json.dumps({"conversations": turns}) + "\n") * 8)
+    config = make_config(tmp_path, nano_model, data=str(source), validation_data=str(source), epochs=10)
+    with open_folder(tmp_path) as folder:
+        counts = run_code(STAGES["finetune"], config, folder)
+    assert (counts["rows"], counts["validation_rows"]) == (8, 8)
+    assert counts["eval_loss_after"] < counts["eval_loss_before"] - 2
+    assert (tmp_path / "finetune" / "adapter").is_dir()
+    assert not (tmp_path / "format").exists()
+
+
 def _check_the_merged_model_writes_like_base_and_adapter(base_dir: Path, finetune_dir: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(finetune_dir / "merged")
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(base_dir).chat_template

@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal, TypedDict
 
+from jinja2 import TemplateError
+
 from drag_ray.engine.conversation import Conversation
 from drag_ray.errors import DataError, TrainError
 
@@ -220,12 +222,17 @@ def _check_drawn(drawn: Sequence[int], reply: str, tokenizer: Any) -> None:
 
 
 def _render(conversation: Conversation, stop: int, tokenizer: Any, with_generation_prompt: bool) -> str:
-    return tokenizer.apply_chat_template(
-        disarm(conversation.messages[:stop], tokenizer),
-        tools=conversation.tools,
-        tokenize=False,
-        add_generation_prompt=with_generation_prompt,
-    )
+    try:
+        return tokenizer.apply_chat_template(
+            disarm(conversation.messages[:stop], tokenizer),
+            tools=conversation.tools,
+            tokenize=False,
+            add_generation_prompt=with_generation_prompt,
+        )
+    except TemplateError as error:
+        raise DataError(
+            f"the model's chat template refuses the conversation: {error}. Change its roles, or leave it out."
+        ) from None
 
 
 def _extension(before: str, after: str, place: int) -> str:

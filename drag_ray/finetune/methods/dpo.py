@@ -33,6 +33,7 @@ class DPO(AdapterMethod):
     """TRL's DPO on preference pairs."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"dpo": PreferencePair}
+    keeps_logits: ClassVar[bool] = True
 
     beta: float = Field(default=0.1, gt=0)
     """how close the policy is kept to the one that it starts from; less lets it go further"""

@@ -28,8 +28,6 @@ from drag_ray.format.selection import as_reply, cut_conversation
 from drag_ray.format.tables import ScoredPart
 from drag_ray.types import ActionKind
 
-_TEMPERATURES = {name: sampling.temperature for name, sampling in PRESETS.items()}
-
 
 class StepRow(Row):
     """One reply of a trajectory."""
@@ -61,12 +59,14 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     did_run = ~pl.col("has_error") | (pl.col("action") != ActionKind.SEARCH.value)
     is_past_fatal = (pl.col("step") >= pl.col("fatal_step")).fill_null(False)
     whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
+    known = {name: PRESETS.find(name) for name in part.turns["preset"].unique()}
+    temperatures = {name: sampling.temperature for name, sampling in known.items() if sampling}
     steps = (
         # A rollout of searches that all failed is one of those that an answer is compared with.
         _credit(part.turns.filter(did_run | pl.col("task").is_in(ANSWERING), pl.col("prompt_set") == 0), config)
         .filter(did_run, ~is_past_fatal)
         .join(whole, on="trajectory_id", maintain_order="left")
-        .with_columns(temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64))
+        .with_columns(temperature=pl.col("preset").replace_strict(temperatures, default=1.0, return_dtype=pl.Float64))
     )
     return part.add_conversations(steps).select(
         cut_conversation("num_prompt_messages").alias("prompt"),

@@ -31,7 +31,8 @@ _FROM_BEST = ("query", "gain", "rank_score", "evidence_rank")
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each distinct state after failed searches alone, the policy's own recoveries first."""
-    best = select_best_queries(part.searches, config).unique("question_id", keep="first", maintain_order=True)
+    helpful = select_best_queries(part.searches, config).filter((pl.col("gain") > 0) | pl.col("found"))
+    best = helpful.unique("question_id", keep="first", maintain_order=True)
     own = pl.col("recovered")
     rows = (
         _select_states(part.own.searches)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drag_ray import schemas
-from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
+from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions, select_questions
 from drag_ray.errors import DataError
 from drag_ray.types import Evidence, Question
 
@@ -226,3 +226,25 @@ def test_public_sets_are_read_whole(name):
     assert [question.id for question in questions] == list(dict.fromkeys(row["id"] for row in rows))
     assert len(questions) + len(problems) == len(rows)
     assert [len(question.evidence) for question in questions[:50]] == [len(row["gold"]) for row in rows[:50]]
+
+
+def test_files_of_ids_say_which_questions_are_taken(tmp_path, caplog):
+    questions = [Question(id, "How?", TWO_PAGES) for id in ("a", "b", "c d")]
+    for name, text in {"two": "c d\r\n\n a\n", "one": "\ufeffa\nelsewhere\n", "odd": "a\nx\ny\n"}.items():
+        (tmp_path / name).write_text(text)
+    two, one, odd = (str(tmp_path / name) for name in ("two", "one", "odd"))
+
+    def select(include="", exclude=""):
+        return [question.id for question in select_questions(questions, include, exclude)]
+
+    assert select() == ["a", "b", "c d"]
+    assert select(two) == ["a", "c d"]
+    with caplog.at_level("INFO"):
+        assert select(two, one) == ["c d"]
+    assert "leaves out 1 questions; 1 ids are unknown" in caplog.text
+    with pytest.raises(DataError, match=r"odd: 2 of 3 ids are none of the 3 training questions, as x, y\. Take them out"):
+        select(odd)
+    with pytest.raises(DataError, match=r"two: leaves none of 3 training questions"):
+        select(two, two)
+    with pytest.raises(DataError, match=r"nowhere: expected a file with the id of a question a line"):
+        select(str(tmp_path / "nowhere"))

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import torch
 from embedded_tokenizer import load_shared_tokenizer
+from pydantic import ValidationError
 
+from drag_ray.collect.config import CollectConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.image_inputs import ProcessedImage, fill_places
 from drag_ray.engine.models import embedded
 from drag_ray.engine.models.dtype import choose_dtype, find_fast_dtype
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.sampling import PRESETS, Sampling
 from drag_ray.engine.vllm import OwnTensors, VllmEngine
 from drag_ray.engine.vllm_client import _to_generation
 from drag_ray.errors import ConfigError, MissingPackageError, RolloutError
@@ -34,6 +36,16 @@ def test_presets_have_the_values_of_the_reference_and_one_is_the_models_own_dist
         "creative": (1.2, 0.95, 1.0),
         "diverse": (0.9, 0.98, 1.1),
     }
+
+
+def test_numbers_are_a_preset_of_their_own_that_a_record_tells() -> None:
+    assert PRESETS["0.8:0.9"] == Sampling(0.8, 0.9)
+    assert PRESETS["0:1:1.05"] == Sampling(0.0, 1.0, 1.05)
+    assert CollectConfig(presets=("greedy", "1.5:0.98:1.1")).presets == ("greedy", "1.5:0.98:1.1")
+    for name in ("warm", "0.8", "0.8:0", "0.8:1.1", "0.8:0.9:0", "-1:0.9", "0.8:0.9:1:1"):
+        assert PRESETS.find(name) is None
+        with pytest.raises(ValidationError, match=r"expected 'greedy', .*'diverse', or temperature:top_p or .*, as 0.8:0.95:1.1"):
+            CollectConfig(presets=(name,))
 
 
 def test_what_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,10 +154,10 @@ def test_every_reply_is_a_step_word_for_word_with_its_reward(process) -> None:
 def test_dropped_replies_are_steps_too_with_the_temperature_of_their_preset(process) -> None:
     part = process(build_trajectory(build_search("cut", finish_reason="length"), build_search("x", error="gone", hits=())))
     assert build_steps(part, FormatConfig())["step"].to_list() == [1]
-    presets = ("default", "full", "diverse", "elsewhere")
+    presets = ("default", "full", "diverse", "elsewhere", "0.8:0.9")
     part = process(*(build_trajectory(build_search("a"), preset=preset, id=preset) for preset in presets))
     rows = build_steps(part, FormatConfig()).select("trajectory_id", "temperature").rows()
-    assert dict(rows) == {"default": 0.7, "full": 1.0, "diverse": 0.9, "elsewhere": 1.0}
+    assert dict(rows) == {"default": 0.7, "full": 1.0, "diverse": 0.9, "elsewhere": 1.0, "0.8:0.9": 0.8}
 
 
 def list_advantages(part, **options) -> dict[tuple[str, int], float]:

@@ -105,6 +105,18 @@ def test_what_shows_evidence_is_taught_too_where_the_question_finds_as_much(proc
     assert [round(row["weight"], 2) for row in rows] == [1.0, 0.33]
 
 
+def test_what_shows_no_evidence_is_taught_after_the_others_if_all_is_asked_for(process) -> None:
+    tables = process(
+        build_trajectory(build_search("lost"), build_search("third", 3), question_rank=1),
+        build_trajectory(build_search("lost too"), question=build_question(id="q2")),
+    )
+    rows = build_query_rows(tables, FormatConfig(targets="all", weights="rank_score")).to_dicts()
+    assert completions(rows) == [RENDER("third"), RENDER("lost"), RENDER("lost too")]
+    assert [round(row["weight"], 2) for row in rows] == [0.33, 0.1, 0.1]
+    [after_a_failure] = build_context_rows(tables, FormatConfig(targets="all")).to_dicts()
+    assert completions([after_a_failure]) == [RENDER("third")]
+
+
 def test_a_recovery_is_taught_from_its_own_prefix_or_with_the_best_query_of_another_sample(process) -> None:
     trajectory = build_trajectory(build_search("fails"), build_search("finds", 2, reasoning="Other words."))
     (row,) = build_context_rows(process(trajectory), FormatConfig()).to_dicts()

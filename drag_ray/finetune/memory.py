@@ -1,0 +1,132 @@
+"""GPU memory that a training takes, estimated from its model's configuration before the model is loaded.
+
+Weights and what learning keeps beside each are counted. What a token leaves behind for the backward pass follows from the shapes
+of a layer, with flash attention and a head that holds few logits at once. A vision part at work is not counted.
+"""
+
+import logging
+import os
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModel
+
+from drag_ray.errors import GpuMemoryError, TrainError
+from drag_ray.finetune.arguments import ZeroStage
+from drag_ray.finetune.config import TrainJob
+from drag_ray.finetune.parts import find_part
+from drag_ray.finetune.tokenized_rows import list_sequences
+
+_logger = logging.getLogger(__name__)
+
+_QUANTIZED_BYTES = {"nf4": 0.53, "int8": 1.0}
+"""of a weight, with its scale"""
+_OF_CUDA_GIB = 1.0
+
+
+class MemoryEstimate(NamedTuple):
+    """GiB on each GPU: of weights, of gradients and the optimizer's states, and of the tokens of a batch."""
+
+    weights: float
+    learning: float
+    tokens: float
+
+    @property
+    def total(self) -> float:
+        """With what CUDA itself takes."""
+        return sum(self) + _OF_CUDA_GIB
+
+
+class ModelShapes:
+    """The shapes of a model, whose weights are not read."""
+
+    def __init__(self, model: str) -> None:
+        config: Any = AutoConfig.from_pretrained(model)
+        with torch.device("meta"):
+            body: Any = AutoModel.from_config(config)
+        self.text: Any = config.get_text_config()
+        head = 0 if getattr(config, "tie_word_embeddings", False) else self.text.vocab_size * self.text.hidden_size
+        self.parts = {"language": head, "vision": 0, "projector": 0}
+        for name, weight in body.named_parameters():
+            self.parts[find_part(name)] += weight.numel()
+        of_language = {name: module for name, module in body.named_modules() if find_part(f"{name}.") == "language"}
+        self.linear = {name: layer for name, layer in of_language.items() if isinstance(layer, torch.nn.Linear)}
+
+    def estimate(self, job: TrainJob, zero_stage: ZeroStage, num_tokens: int) -> MemoryEstimate:
+        """The memory of a training whose longest batch has so many tokens."""
+        config, num_shards = job.config, 1 if zero_stage == "off" else job.num_workers
+        states = 2 if "8bit" in str(config.arguments.get("optim", "")) else 8
+        width = 4 if config.dtype == "float32" or (config.trains_whole and zero_stage == "off") else 2
+        if config.trains_whole:
+            num_learned, beside = sum(self.parts.get(part, 0) for part in config.parts), 4 if zero_stage == "off" else 6
+        else:
+            chosen = [layer for name, layer in self.linear.items() if name.rpartition(".")[2] in config.target_modules]
+            num_learned, beside = config.lora_r * sum(layer.in_features + layer.out_features for layer in chosen), 8
+        saved = sum(layer.weight.numel() for layer in self.linear.values()) * (
+            width - _QUANTIZED_BYTES.get(config.quantization, width)
+        )
+        weights = (sum(self.parts.values()) * width - saved) / (num_shards if zero_stage == "zero3" else 1)
+        learning = num_learned * (beside + states) / num_shards
+        return MemoryEstimate(*(count / 2**30 for count in (weights, learning, num_tokens * self._count_token_bytes(job))))
+
+    def _count_token_bytes(self, job: TrainJob) -> float:
+        """Bytes that a token leaves behind: those of each layer, or its input alone with gradient checkpointing."""
+        config, text = job.config, self.text
+        hidden, inner = text.hidden_size, getattr(text, "intermediate_size", 4 * text.hidden_size)
+        heads = getattr(text, "num_attention_heads", 1)
+        queries = heads * (getattr(text, "head_dim", None) or hidden // heads)
+        keys = queries // heads * (getattr(text, "num_key_value_heads", None) or heads)
+        # Norms keep float32; attention queries, keys, values and its result; the feed-forward layer its inner results.
+        layer = (4 if config.liger else 8) * hidden + 4 * (queries + keys) + (4 if config.liger else 6) * inner
+        # Each adapted layer keeps its input and the mask of its dropout; trained ones share the inputs that they have in common.
+        layer += 4 * hidden + 2 * (queries + inner) if config.trains_whole else 15 * hidden + 3 * (queries + inner)
+        kept = 2 * hidden if config.gradient_checkpointing else layer
+        logits = 6 * text.vocab_size if getattr(config.chosen_method, "keeps_logits", False) else 0
+        # Meanwhile the backward pass has a layer of its own, and its widest input four times in float32.
+        return text.num_hidden_layers * kept + layer + 16 * inner + logits
+
+
+def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float) -> None:
+    """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough.
+
+    Raises:
+        TrainError: weights, gradients and optimizer alone take more.
+    """
+    shapes = ModelShapes(job.model)
+    lengths = sorted(sum(len(sequence["input_ids"]) for sequence in list_sequences(row)) for row in rows)
+
+    def estimate(stage: ZeroStage = zero_stage, num_workers: int = job.num_workers, **changed: Any) -> MemoryEstimate:
+        other = replace(job, config=job.config.model_copy(update=changed), num_workers=num_workers)
+        return shapes.estimate(other, stage, sum(lengths[-other.config.batch_size :]))
+
+    found = estimate()
+    said = (
+        f"finetune: about {found.total:.1f} of {gpu_gib:.1f} GiB of each GPU: weights {found.weights:.1f}, gradients and "
+        f"optimizer {found.learning:.1f}, the longest batch {found.tokens:.1f}"
+    )
+    if found.total > gpu_gib:
+        least: dict[str, Any] = {"batch_size": 1, "gradient_checkpointing": True}
+        others = {"finetune.gradient_checkpointing": estimate(gradient_checkpointing=True), "batch_size 1 too": estimate(**least)}
+        if not job.config.trains_whole:
+            others["and quantization nf4"] = estimate(**least, quantization="nf4")
+        others[f"or deepspeed zero3 on {2 * job.num_workers} GPUs at least"] = estimate("zero3", 2 * job.num_workers, **least)
+        said += ", which is too much. " + ", ".join(f"{name}: {other.total:.1f} GiB" for name, other in others.items())
+    if found.total - found.tokens > gpu_gib:
+        raise TrainError(f"{said}.")
+    if os.environ.get("RANK", "0") == "0":  # Ray Train's
+        _logger.info(said)
+
+
+@contextmanager
+def explain_full_memory(job: TrainJob) -> Generator[None]:
+    """Raise a GpuMemoryError where the memory of the only GPU is full. Of several processes the others would wait for the one
+    that fails: there the error is left to Ray, which ends them."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        if job.num_workers > 1:
+            raise
+        raise GpuMemoryError(str(error)) from error

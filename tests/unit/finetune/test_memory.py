@@ -1,0 +1,123 @@
+"""What a training takes of a GPU's memory, beside what was measured, and what becomes of it where that is full."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_cases import SHAPE
+from transformers import LlamaConfig, Qwen2Config
+
+from drag_ray.errors import GpuMemoryError, TrainError
+from drag_ray.finetune.arguments import ZeroStage
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.memory import ModelShapes, check_memory, explain_full_memory
+from drag_ray.finetune.stage import Outcome, _train_within_memory
+
+MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "finetune_packing.json"
+SEVEN_B = {  # Qwen/Qwen2.5-7B-Instruct, config.json
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture(scope="module")
+def seven_b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seven_b")
+    Qwen2Config.from_dict(SEVEN_B).save_pretrained(folder)
+    return folder
+
+
+def describe(model: Path, num_workers: int = 1, **options: Any) -> TrainJob:
+    return TrainJob(FinetuneConfig.model_validate(options), str(model), model, model, (), True, num_workers, 1)
+
+
+@pytest.mark.parametrize(("way", "options"), [("packed", {}), ("packed+liger", {"liger": True})])
+def test_an_estimate_is_within_a_twentieth_of_what_was_measured(seven_b: Path, way: str, options: dict[str, Any]) -> None:
+    found = json.loads(MEASURED.read_text())["results"][f"7b, rows of 4096, {way}"]
+    estimate = ModelShapes(str(seven_b)).estimate(describe(seven_b, **options), "off", found["tokens"] // found["steps"])
+    assert estimate.total == pytest.approx(found["gpu_memory_gib"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "zero_stage", "options", "weights", "learning"),
+    [
+        (1, "off", {}, 7_615_616_512 * 2, 40_370_176 * 16),
+        (1, "off", {"arguments": {"optim": "adamw_8bit"}}, 7_615_616_512 * 2, 40_370_176 * 10),
+        (1, "off", {"quantization": "int8"}, 7_615_616_512 * 2 - 6_525_288_448, 40_370_176 * 16),
+        (1, "off", {"parts": ["language"]}, 7_615_616_512 * 4, 7_615_616_512 * 12),
+        (4, "zero2", {"parts": ["language"]}, 7_615_616_512 * 2, 7_615_616_512 * 14 / 4),
+        (4, "zero3", {}, 7_615_616_512 * 2 / 4, 40_370_176 * 16 / 4),
+    ],
+)
+def test_weights_and_what_is_kept_of_each_are_counted(
+    seven_b: Path, num_workers: int, zero_stage: ZeroStage, options: dict[str, Any], weights: float, learning: float
+) -> None:
+    estimate = ModelShapes(str(seven_b)).estimate(describe(seven_b, num_workers, **options), zero_stage, 0)
+    assert (estimate.weights * 2**30, estimate.learning * 2**30, estimate.tokens) == (weights, learning, 0)
+
+
+def test_fewer_things_are_kept_of_a_token_with_checkpointing_and_more_with_all_logits(seven_b: Path) -> None:
+    shapes = ModelShapes(str(seven_b))
+    chosen: list[dict[str, Any]] = [{}, {"gradient_checkpointing": True}, {"method": "dpo"}]
+    plain, checkpointed, of_pairs = (
+        shapes.estimate(describe(seven_b, **options), "off", 2**20).tokens * 2**10 for options in chosen
+    )
+    layer = 8 * 3584 + 4 * (3584 + 512) + 6 * 18944 + 15 * 3584 + 3 * (3584 + 18944)
+    assert plain == 29 * layer + 16 * 18944
+    assert checkpointed == 28 * 2 * 3584 + layer + 16 * 18944
+    assert of_pairs == plain + 6 * 152064
+
+
+def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    LlamaConfig(**SHAPE).save_pretrained(tmp_path)
+    rows = [{"input_ids": [0] * length} for length in (2**20, 10, 2**20)]
+    with caplog.at_level(logging.INFO):
+        check_memory(describe(tmp_path, batch_size=2), "off", rows, 10.0)
+        check_memory(describe(tmp_path, batch_size=2), "off", rows, 2.0)
+    fits, tight = (record.getMessage() for record in caplog.records)
+    assert fits.startswith("finetune: about 6.")
+    assert fits.endswith("of 10.0 GiB of each GPU: weights 0.0, gradients and optimizer 0.0, the longest batch 5.7")
+    assert ", which is too much. finetune.gradient_checkpointing: " in tight
+    with pytest.raises(
+        TrainError, match=r"of 0.5 GiB .*too much.*batch_size 1 too: .*and quantization nf4: .*zero3 on 2 GPUs at least: "
+    ):
+        check_memory(describe(tmp_path), "off", rows, 0.5)
+
+
+def test_a_full_memory_is_explained_where_no_other_process_waits(tmp_path: Path) -> None:
+    for num_workers, kind in ((1, GpuMemoryError), (2, torch.OutOfMemoryError)):
+        with pytest.raises(kind, match="out of memory"), explain_full_memory(describe(tmp_path, num_workers)):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_rows_at_once_are_halved_until_they_fit_and_a_step_stays_what_it_is(is_raised: bool) -> None:
+    tried: list[tuple[int, int]] = []
+
+    def train(settings: FinetuneConfig) -> Outcome:
+        tried.append((settings.batch_size, settings.gradient_accumulation))
+        error = GpuMemoryError("CUDA out of memory")
+        if settings.batch_size > 3 and is_raised:
+            raise error
+        return error if settings.batch_size > 3 else {"counts": {}}
+
+    settings = FinetuneConfig(batch_size=12, gradient_accumulation=2)
+    refused = _train_within_memory(train, settings)
+    assert str(refused).endswith(
+        "Set finetune.batch_size 6 and finetune.gradient_accumulation 4, as finetune.halve_batch does, "
+        "or finetune.gradient_checkpointing."
+    )
+    assert _train_within_memory(train, settings.model_copy(update={"halve_batch": True})) == {"counts": {}}
+    assert tried == [(12, 2), (12, 2), (6, 4), (3, 8)]
+    alone = GpuMemoryError("CUDA out of memory")
+    assert _train_within_memory(lambda settings: alone, FinetuneConfig(batch_size=1, halve_batch=True)) is alone
