@@ -5,14 +5,13 @@ python benchmarks/bench_rl.py --out FOLDER --set medquad=benchmarks/effect/rl/me
 python benchmarks/bench_rl.py --table FOLDER [--result rl]
 
 The first command trains once, in FOLDER/SET/NAME-SEED, and asks the test questions, which are of other documents: `rl` is the
-stage of that name, `async_grpo` that stage with TRL's trainer in it (`async_grpo.py`), `recipe` the rounds of a configuration's
-curriculum (an adapter each), `grpo` one round of reinforcement learning from recorded rollouts, `base` trains nothing. It writes
-FOLDER/SET-NAME-SEED.json with the rank of the best evidence page of each test question in the first search, the seconds of each
-stage and, of `rl` and `async_grpo`, the curve; and what each policy finds, as `bench_rankers.py --additions` reads it, in
-FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. FOLDER/speed/SET-NAME-SEED.json has samples a second and
-how busy the GPUs were in the steps of these two; `--limit -1` asks no questions and writes that alone. The second command writes
-`results/rl.json`, or another: means over seeds, with differences to the untrained model and to the question over documents, and
-the recall of the pages that a reader would be given.
+stage of that name, `recipe` the rounds of a configuration's curriculum (an adapter each), `grpo` one round of reinforcement
+learning from recorded rollouts, `base` trains nothing. It writes FOLDER/SET-NAME-SEED.json with the rank of the best evidence
+page of each test question in the first search, the seconds of each stage and, of `rl`, the curve; and what each policy finds,
+as `bench_rankers.py --additions` reads it, in FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. Of `rl`,
+FOLDER/speed/SET-NAME-SEED.json has samples a second and how busy the GPUs were; `--limit -1` asks no questions and writes that
+alone. The second command writes `results/rl.json`, or another: means over seeds, with differences to the untrained model and to
+the question over documents, and the recall of the pages that a reader would be given.
 `--set NAME=FILE` names a configuration of benchmarks/effect. One process takes one GPU or more: see
 CUDA_VISIBLE_DEVICES.
 """
@@ -44,14 +43,13 @@ from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Evidence, Question
 
 QUESTION, BASE = "question", "base"
-METHODS = ("rl", "async_grpo", "recipe", "grpo", BASE)
+METHODS = ("rl", "recipe", "grpo", BASE)
 KEPT = ("hit3", "mrr")
 """Measures that differences are kept of, which Holm's correction is over."""
 SECONDS = ("rollout_seconds", "train_seconds", "step_seconds")
 CURVE = (
     *("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward"),
     *("rollouts", "lag", *SECONDS),
-    *("ratio", "seconds"),  # of TRL's trainer
 )
 
 
@@ -62,10 +60,6 @@ def train(run: Run, method: str) -> dict[str, Path]:
     if method == "rl":
         run.rl()
         return {"rl": run.locate("rl") / "adapter"}
-    if method == "async_grpo":
-        import async_grpo  # and with it PyTorch and TRL
-
-        return {"async_grpo": async_grpo.train(run)}
     if method == "grpo":
         for stage in ("collect", "process", "format", "finetune"):
             run.run_stage(stage)
@@ -123,7 +117,7 @@ def run_once(options: argparse.Namespace) -> None:
         with GpuWatch() as gpus:
             adapters = train(run, options.method)
         ended, trained = time.time(), time.perf_counter()
-        curve = read_curve(run.locate("rl")) if options.method in ("rl", "async_grpo") else []
+        curve = read_curve(run.locate("rl")) if options.method == "rl" else []
         if curve:
             artifacts.write_json(options.out / "speed" / output.name, describe_speed(run, curve, gpus, ended))
         if options.limit < 0:
