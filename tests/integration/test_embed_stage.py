@@ -145,7 +145,11 @@ def test_a_model_embeds_the_index_that_it_was_trained_for_and_others_where_that_
     config = configure(tmp_path, model=str(model))
     note_index(model, tmp_path / "run")
     assert embed(config).counts["windows"] == 7
+    before = compute_identity(STAGES["embed"], config)
     grown = configure(tmp_path, (*TEXTS, "oil filter"), str(model))
+    with pytest.raises(SearchIndexError, match=r"vectors of the index \w+, this one is \w+\. Embed .*python jobs/embed\.py"):
+        search(tmp_path / "run")
+    assert compute_identity(STAGES["embed"], grown).fingerprint != before.fingerprint  # so it embeds them again
     refused = r"was trained for another index .* --embedding\.other-index embeds it so"
     with pytest.raises(ConfigError, match=refused):
         embed(grown)
@@ -153,13 +157,3 @@ def test_a_model_embeds_the_index_that_it_was_trained_for_and_others_where_that_
     assert embed(grown).counts["windows"] == 8  # said once
     with pytest.raises(ConfigError, match=refused):
         run_stage(STAGES["index"], grown)
-
-
-def test_vectors_of_another_index_are_refused_with_what_makes_them_again(tmp_path: Path) -> None:
-    config = configure(tmp_path, model=str(write_embedding_model(tmp_path / "model")))
-    embed(config)
-    stale = compute_identity(STAGES["embed"], config)
-    configure(tmp_path, (*TEXTS, "oil filter"))
-    with pytest.raises(SearchIndexError, match=r"vectors of the index \w+, this one is \w+\. Embed .*python jobs/embed\.py"):
-        search(tmp_path / "run")
-    assert compute_identity(STAGES["embed"], config).fingerprint != stale.fingerprint  # so it embeds them again, as above

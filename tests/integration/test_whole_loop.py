@@ -42,11 +42,17 @@ from drag_ray.types import Trajectory
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the whole run
 ROOT = Path(__file__).parents[2]
 LOOP = [name for name, stage in STAGES.items() if not stage.switch and name not in APART]
-NUM_ROLLOUTS = 8 * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
+NUM_QUESTIONS = 5
+NUM_ROLLOUTS = NUM_QUESTIONS * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
 DEMO = ["--config", "jobs/configs/demo.toml"]
 
 
-SMALLER = {"[agent]\n": "[agent]\npage_chars = 200\n", "epochs = 2": "epochs = 1", "limit = 12": "limit = 6"}
+SMALLER = {
+    "[agent]\n": "[agent]\npage_chars = 200\n",
+    "epochs = 2": "epochs = 1",
+    "limit = 12": "limit = 4",
+    "limit = 8": f"limit = {NUM_QUESTIONS}",
+}
 """What is written into the small configuration, and in place of what: CPUs spend most of its time on prompts."""
 
 
@@ -206,7 +212,7 @@ def test_the_report_compares_all_policies_on_the_same_questions(finished_run: Pa
     evaluate_dir = finished_run / "evaluate"
     results = pl.read_ndjson(evaluate_dir / "results.jsonl")
     assert set(results["policy"]) == {"question", "base", "tuned"}
-    assert results.group_by("policy").agg(pl.col("question_id").n_unique())["question_id"].to_list() == [6, 6, 6]
+    assert results.group_by("policy").agg(pl.col("question_id").n_unique())["question_id"].to_list() == [4, 4, 4]
     questions = pl.read_parquet(finished_run / "index" / "questions.parquet")
     test_ids = set(questions.filter(pl.col("split") == "test")["id"])
     assert set(results["question_id"]) <= test_ids
