@@ -67,6 +67,13 @@ class Sections:
         return ()
 
 
+def check_files(named: Mapping[str, Path]) -> None:
+    """ConfigError where an option names a file or folder that there is not, before a stage sets aside what it has finished."""
+    for option, path in named.items():
+        if not path.exists():
+            raise ConfigError(f"{option} {str(path)!r}: no such file or folder. Check the path.")
+
+
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
 

@@ -10,7 +10,7 @@ from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.baselines.registry import BaselineSections, ProposerName
 from drag_ray.cluster.telemetry import TelemetryConfig
-from drag_ray.config import Sections
+from drag_ray.config import Sections, check_files
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import SamplingName
@@ -81,12 +81,17 @@ class CollectSections(Sections):
 
     def list_sources(self) -> dict[str, Path]:
         """The adapter that the model writes with, and the files of ids."""
+        return self.writer.list_sources() | self._list_id_files()
+
+    def _list_id_files(self) -> dict[str, Path]:
         named = {f"collect.{name}": getattr(self.collect, name) for name in _ID_FILES}
-        return self.writer.list_sources() | {name: Path(path).expanduser() for name, path in named.items() if path}
+        return {option: Path(path).expanduser() for option, path in named.items() if path}
 
     def check(self) -> None:
-        """ConfigError where there is something to write that the task has no place for, or that is searched otherwise."""
+        """ConfigError where there is something to write that the task has no place for, or that is searched otherwise, or a file
+        of ids is missing."""
         settings = self.collect
+        check_files(self._list_id_files())
         if settings.proposals and self.agent.retrieval != "bm25":
             raise ConfigError(
                 f"collect.proposals: baselines search by words alone, and agent.retrieval is {self.agent.retrieval!r}: what they "

@@ -153,9 +153,8 @@ def select_questions(questions: Sequence[Question], include_ids: str, exclude_id
     if exclude_ids:
         _logger.info(f"{exclude_ids}: leaves out {len(excluded & known):,} questions; {len(excluded - known):,} ids are unknown")
     if not (chosen := [question for question in questions if question.id in included - excluded]):
-        raise DataError(
-            f"{include_ids or exclude_ids}: leaves none of {len(known)} training questions. Change collect.exclude_ids."
-        )
+        named = " and ".join(name for name in (include_ids, exclude_ids) if name)
+        raise DataError(f"{named}: leaves none of {len(known)} training questions. Name others there.")
     return chosen
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
-from drag_ray.config import Sections
+from drag_ray.config import Sections, check_files
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
@@ -192,6 +192,7 @@ class FinetuneSections(Sections):
                 "finetune.data, finetune.validation_data: conversations of your own are learned by the methods sft and dpo, and "
                 f"validation_data goes with data; the method is {settings.method}. Change the method, or leave them out."
             )
+        check_files(self._list_own_data())
         check_named("arguments", settings.arguments)
         check_named("lora", settings.lora)
         if untrained := sorted(settings.part_learning_rates.keys() - set(settings.parts)):
@@ -241,9 +242,12 @@ class FinetuneSections(Sections):
 
     def list_sources(self) -> dict[str, Path | tuple[Path, ...]]:
         """The adapter that training starts from, and conversations of the user's own with what describes them."""
-        named = {f"finetune.{name}": Path(getattr(self.finetune, name)).expanduser() for name in _OWN_DATA}
-        own = {name: (path, path.with_name("dataset_info.json")) for name, path in named.items() if path != Path()}
+        own = {option: (path, path.with_name("dataset_info.json")) for option, path in self._list_own_data().items()}
         return {**(self.engine.list_sources() if self.find_start() else {}), **own}
+
+    def _list_own_data(self) -> dict[str, Path]:
+        named = {f"finetune.{name}": getattr(self.finetune, name) for name in _OWN_DATA}
+        return {option: Path(path).expanduser() for option, path in named.items() if path}
 
     def list_unread(self) -> tuple[str, ...]:
         """The run's own rows and pages, where others are learned from."""

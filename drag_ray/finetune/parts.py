@@ -28,7 +28,7 @@ def free_parts(model: Any, parts: Collection[str]) -> None:
         TrainError: it has no such part, or nobody knows which of its weights see.
     """
     found = {find_part(name) for name, _ in model.named_parameters()}
-    if hasattr(model.config, "vision_config") and "vision" not in found:
+    if getattr(model.config, "vision_config", None) and "vision" not in found:
         modules = sorted({".".join(name.split(".")[:2]) for name, _ in model.named_parameters()})
         raise TrainError(
             f"finetune.parts: the model sees, and none of its modules has a name that is known of vision: {', '.join(modules)}. "

@@ -119,8 +119,11 @@ def _train_within_memory(train: Callable[[FinetuneConfig], Outcome], settings: F
         outcome = error
     size = settings.batch_size
     factor = next((number for number in range(2, size + 1) if size % number == 0), 0)
-    if not isinstance(outcome, GpuMemoryError) or not factor:
+    if not isinstance(outcome, GpuMemoryError):
         return outcome
+    if not factor:
+        remedy = "finetune.gradient_checkpointing, a lower finetune.max_length, or finetune.quantization nf4"
+        return GpuMemoryError(f"{outcome}\nNo fewer rows can be learned at once. Set {remedy}.")
     smaller = {"batch_size": size // factor, "gradient_accumulation": settings.gradient_accumulation * factor}
     named = f"finetune.batch_size {smaller['batch_size']} and finetune.gradient_accumulation {smaller['gradient_accumulation']}"
     if not settings.halve_batch:

@@ -166,7 +166,7 @@ def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraC
     _check_target_modules(model, job.config.target_modules)
     if not method.uses_dropout:
         disable_dropout_in_model(model)
-    adapter = _build_adapter(job.config, has_vision=hasattr(model.config, "vision_config"))
+    adapter = _build_adapter(job.config, has_vision=bool(getattr(model.config, "vision_config", None)))
     if job.start_dir:
         return load_start(model, adapter, job.start_dir, in_float32=in_float32), None
     return model, adapter

@@ -202,7 +202,8 @@ def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_
         reason = getattr(failure, "_base_exc", failure)  # what `UserExceptionWithTraceback` holds
         if isinstance(reason, ArtifactError):
             return reason
-        if type(reason).__name__ == "OutOfMemoryError":  # PyTorch's, which this process does without
+        # PyTorch's, which this process does without. Ray has one of the same name, for the memory of a node.
+        if type(reason).__name__ == "OutOfMemoryError" and type(reason).__module__.startswith("torch"):
             return GpuMemoryError(str(reason))
     if isinstance(error, ControllerError) and isinstance(error.controller_failure, OSError):
         failure = error.controller_failure

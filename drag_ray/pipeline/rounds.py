@@ -48,6 +48,8 @@ _RERANKER_OPTIONS: dict[str, dict[str, Any]] = {
     "cross_encoder": {"method": "cross_encoder", "epochs": 1, "batch_size": 8, "learning_rate": 1e-4},
 }
 """Of the finetune stage, by the kind of the reranker."""
+_OWN_DATA: dict[str, Any] = {"data": "", "validation_data": ""}
+"""What a policy may learn from, and no ranker."""
 _WITHOUT_ADAPTER: dict[str, Any] = {"lora": {}, "quantization": "none"}
 """The options of an encoder's training where the policy has an adapter."""
 _EMBEDDER_STAGES = [STAGES["format"], STAGES["finetune"], STAGES["embed"]]
@@ -90,9 +92,8 @@ def build_embedder_training(config: RunConfig, process: Address) -> RunConfig:
 
 def _build_training(config: RunConfig, ranker: str, options: dict[str, Any], switch: str, process: Address) -> RunConfig:
     """The options of a ranker's rows and training, in a scope of its name."""
-    changed = config
-    if not getattr(config.finetune, options["method"]).trains_adapter:
-        changed = config.model_copy(update={"finetune": config.finetune.model_copy(update=_WITHOUT_ADAPTER)})
+    left_out = _OWN_DATA if getattr(config.finetune, options["method"]).trains_adapter else _OWN_DATA | _WITHOUT_ADAPTER
+    changed = config.model_copy(update={"finetune": config.finetune.model_copy(update=left_out)})
     changed = override(changed, {"format": {"formats": ["relevance"]}, "finetune": options})
     changed = override(changed, getattr(config, ranker), ranker)
     if changed.finetune.method != options["method"]:

@@ -19,10 +19,10 @@ LINES = {
     "collect": 180,
     "corpus": 4_130,
     "embed": 90,
-    "engine": 4_080,
+    "engine": 4_090,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_810,
+    "finetune": 5_840,
     "format": 2_760,
     "index": 590,
     "pipeline": 1_480,
@@ -38,13 +38,13 @@ LINES = {
     "tools": 2_630,
     "transcripts": 770,
     "tune": 560,
-    "": 1_280,
+    "": 1_290,
 }
 """Of each package, and of the modules at the top."""
 FILES = 439
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_040
+TEST_LINES = 51_070
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -199,6 +199,7 @@ def test_options_that_do_not_fit_are_refused_before_anything_runs(options: list[
     [
         (["--collect.proposals", "rm3"], r"collect\.proposals: help with searches"),
         (["--collect.hinted-samples", "1"], r"collect\.hinted_samples"),
+        (["--collect.exclude-ids", "nowhere"], r"collect\.exclude_ids 'nowhere': no such file or folder"),
     ],
 )
 def test_what_helps_with_searches_is_refused_where_there_are_none(options: list[str], problem: str) -> None:

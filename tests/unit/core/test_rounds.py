@@ -204,6 +204,8 @@ def test_it_learns_from_the_model_itself_in_a_folder_of_its_own_with_its_own_opt
     assert build_reranker_training(quantised, PROCESS).finetune.quantization == "nf4"
     beside = build_reranker_training(override(quantised, {"train_reranker": "cross_encoder"}), PROCESS).finetune
     assert (beside.quantization, beside.lora) == ("none", {})
+    of_policy = override(reranking, {"finetune": {"data": "mine.jsonl", "validation_data": "held_out.jsonl"}})
+    assert (build_reranker_training(of_policy, PROCESS).finetune.data, of_policy.finetune.data) == ("", "mine.jsonl")
     own = {"finetune": {"epochs": 2, "limit": 500}, "format": {"relevance_pages": 2}}
     training = build_reranker_training(reranking.model_copy(update={"reranker": own}), PROCESS)
     assert (training.finetune.epochs, training.finetune.limit, training.finetune.method) == (2, 500, "rerank")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+import torch
 from file_layer import ERRORS, fail_each_access, limit_files
 from lost_power import list_losses, record_states
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
@@ -15,7 +17,7 @@ from safetensors import safe_open
 from training_cases import NUM_ROWS, write_job, write_model
 from transformers import Trainer
 
-from drag_ray.errors import ArtifactError, DamageError, TrainError
+from drag_ray.errors import ArtifactError, DamageError, GpuMemoryError, TrainError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
 from drag_ray.finetune.config import TrainJob
@@ -303,4 +305,8 @@ def test_what_a_disk_refuses_ends_a_training_with_one_sentence(tmp_path: Path) -
     died = describe_failure(WorkerGroupError("a worker died", {0: RuntimeError("died")}), 2, tmp_path)
     assert isinstance(died, TrainError)
     assert "2 restarts" in str(died)
+    full = {torch.OutOfMemoryError: GpuMemoryError, ray.exceptions.OutOfMemoryError: TrainError}  # of a GPU, and of a node
+    for kind, expected in full.items():
+        failures: dict[int, Exception] = {0: UserExceptionWithTraceback(kind("out of memory"), "Traceback\n...")}
+        assert type(describe_failure(WorkerGroupError("a worker died", failures), 2, tmp_path)) is expected
     assert isinstance(describe_failure(TrainingFailedError("stopped"), 0, tmp_path), TrainError)

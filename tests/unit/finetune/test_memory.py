@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from training_cases import SHAPE
-from transformers import LlamaConfig, Qwen2Config
+from transformers import AutoConfig, LlamaConfig, Qwen2Config
 
 from drag_ray.errors import GpuMemoryError, TrainError
 from drag_ray.finetune.arguments import ZeroStage
@@ -17,6 +17,7 @@ from drag_ray.finetune.memory import ModelShapes, check_memory, explain_full_mem
 from drag_ray.finetune.stage import Outcome, _train_within_memory
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "finetune_packing.json"
+IN_FOUR_BITS: dict[str, Any] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
 SEVEN_B = {  # Qwen/Qwen2.5-7B-Instruct, config.json
     "hidden_size": 3584,
     "intermediate_size": 18944,
@@ -83,15 +84,28 @@ def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
     rows = [{"input_ids": [0] * length} for length in (2**20, 10, 2**20)]
     with caplog.at_level(logging.INFO):
         check_memory(describe(tmp_path, batch_size=2), "off", rows, 10.0)
-        check_memory(describe(tmp_path, batch_size=2), "off", rows, 2.0)
-    fits, tight = (record.getMessage() for record in caplog.records)
+        check_memory(describe(tmp_path, batch_size=2), "off", rows, 0.5)
+        check_memory(describe(tmp_path, num_workers=2), "off", rows, 0.0)  # the others would wait for the one that refuses
+    fits, tight, _ = (record.getMessage() for record in caplog.records)
     assert fits.startswith("finetune: about 6.")
     assert fits.endswith("of 10.0 GiB of each GPU: weights 0.0, gradients and optimizer 0.0, the longest batch 5.7")
     assert ", which is too much. finetune.gradient_checkpointing: " in tight
     with pytest.raises(
-        TrainError, match=r"of 0.5 GiB .*too much.*batch_size 1 too: .*and quantization nf4: .*zero3 on 2 GPUs at least: "
+        TrainError, match=r"of 0.0 GiB .*too much.*batch_size 1 too: .*and quantization nf4: .*zero3 on 2 GPUs at least: "
     ):
-        check_memory(describe(tmp_path), "off", rows, 0.5)
+        check_memory(describe(tmp_path), "off", rows, 0.0)
+
+
+@pytest.mark.parametrize(
+    "config", [{"model_type": "gpt_neo"}, {"model_type": "llama", **SHAPE, "quantization_config": IN_FOUR_BITS}]
+)
+def test_a_model_that_cannot_be_estimated_is_trained_all_the_same(
+    config: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    AutoConfig.for_model(**config).save_pretrained(tmp_path)
+    with caplog.at_level(logging.INFO):
+        check_memory(describe(tmp_path), "off", [{"input_ids": [0]}], 0.0)
+    assert "nobody knows what this takes of a GPU's memory" in caplog.text
 
 
 def test_a_full_memory_is_explained_where_no_other_process_waits(tmp_path: Path) -> None:
@@ -120,4 +134,5 @@ def test_rows_at_once_are_halved_until_they_fit_and_a_step_stays_what_it_is(is_r
     assert _train_within_memory(train, settings.model_copy(update={"halve_batch": True})) == {"counts": {}}
     assert tried == [(12, 2), (12, 2), (6, 4), (3, 8)]
     alone = GpuMemoryError("CUDA out of memory")
-    assert _train_within_memory(lambda settings: alone, FinetuneConfig(batch_size=1, halve_batch=True)) is alone
+    refused = _train_within_memory(lambda settings: alone, FinetuneConfig(batch_size=1, halve_batch=True))
+    assert "No fewer rows can be learned at once. Set finetune.gradient_checkpointing, " in str(refused)

@@ -61,6 +61,7 @@ def refuse(match: str, adapter: str = "", **options: Any) -> None:
         ({"parts": ["vision"], "part_learning_rates": {"language": 1}}, r"part_learning_rates: language is not trained"),
         ({"quantization": "int8", "deepspeed": "zero3"}, r"finetune\.quantization: ZeRO-3"),
         ({"parts": ["language"], "adapter": "runs/a"}, r"drag-ray merge runs/a OUT"),
+        ({"data": "nowhere/mine.jsonl"}, r"finetune\.data 'nowhere/mine\.jsonl': no such file or folder\. Check"),
     ],
 )
 def test_what_cannot_be_or_has_an_option_is_refused_before_anything_is_trained(options: dict[str, Any], match: str) -> None:
