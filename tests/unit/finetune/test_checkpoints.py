@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import torch
 from file_layer import ERRORS, fail_each_access, limit_files
 from lost_power import list_losses, record_states
+from ray.exceptions import OutOfMemoryError
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 from safetensors import safe_open
@@ -305,7 +305,7 @@ def test_what_a_disk_refuses_ends_a_training_with_one_sentence(tmp_path: Path) -
     died = describe_failure(WorkerGroupError("a worker died", {0: RuntimeError("died")}), 2, tmp_path)
     assert isinstance(died, TrainError)
     assert "2 restarts" in str(died)
-    full = {torch.OutOfMemoryError: GpuMemoryError, ray.exceptions.OutOfMemoryError: TrainError}  # of a GPU, and of a node
+    full = {torch.OutOfMemoryError: GpuMemoryError, OutOfMemoryError: TrainError}  # of a GPU, and of a node
     for kind, expected in full.items():
         failures: dict[int, Exception] = {0: UserExceptionWithTraceback(kind("out of memory"), "Traceback\n...")}
         assert type(describe_failure(WorkerGroupError("a worker died", failures), 2, tmp_path)) is expected
