@@ -187,7 +187,7 @@ class RowTokenizer:
             try:
                 tokenized = tokenize(row)
             except DataError as error:
-                raise DataError(f"row {number}: {error}") from None
+                raise DataError(f"row {name_row(row, number)}: {error}") from None
             if tokenized is LeftOut.WITHOUT_ADVANTAGE:
                 kept.num_without_advantage += 1
             elif tokenized is LeftOut.OFF_POLICY:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset, DatasetDict, Image, List
+from datasets import Dataset, DatasetDict, Image, Json, List
 from PIL import Image as Pictures
 
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.own_rows import write_own_rows
+from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, compute_identity
 from drag_ray.pipeline.stages import STAGES
@@ -78,12 +79,22 @@ def test_dataset_info_says_what_columns_and_tags_are_for(tmp_path: Path) -> None
     for source in (tmp_path / "mine", tmp_path / "mine" / "a.json"):
         assert read_conversation(read(source, tmp_path)[0]).messages == asked
 
+    others = {"b": {"file_name": "b.json", "formatting": "openai", "split": "x"}, "c": {"hf_hub_url": "somebody/else"}}
+    description.write_text(json.dumps({"a": entry} | others))
+    assert len(read(tmp_path / "mine" / "a.json", tmp_path)) == 1
     description.write_text(json.dumps({"a": entry, "b": {"file_name": "b.json"}}))
-    with pytest.raises(DataError, match=r"describes 2 files, expected one. Name one: a.json, b.json"):
+    with pytest.raises(DataError, match=r"describes 2 files \(a.json, b.json\), expected one"):
         read(tmp_path / "mine", tmp_path)
-    description.write_text(json.dumps({"a": entry | {"hf_hub_url": "somebody/else"}}))
-    with pytest.raises(DataError, match=r"(?s)dataset_info.json: expected entries of file_name, .*hf_hub_url"):
-        read(tmp_path / "mine", tmp_path)
+    description.write_text(json.dumps({"a": entry | {"num_samples": 5}} | others))
+    with pytest.raises(DataError, match=r"(?s)dataset_info.json: expected of a the keys file_name, .*num_samples"):
+        read(tmp_path / "mine" / "a.json", tmp_path)
+
+
+def test_columns_that_an_entry_does_not_name_are_absent(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", {"q": "a", "input": "not asked", "output": "b"})
+    entry = {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "output"}}
+    (tmp_path / "dataset_info.json").write_text(json.dumps({"a": entry}))
+    assert read_conversation(read(tmp_path / "a.jsonl", tmp_path)[0]).messages[0]["content"] == "a"
 
 
 def test_a_data_set_is_read_with_its_own_validation_split_and_images(tmp_path: Path) -> None:
@@ -93,15 +104,61 @@ def test_a_data_set_is_read_with_its_own_validation_split_and_images(tmp_path: P
     row = {"messages": parts, "images": [{"bytes": buffer.getvalue(), "path": None}]}
     data = Dataset.from_list([row, row]).cast_column("images", List(Image()))
     DatasetDict({"train": data, "validation": data.select([0])}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["x::http://127.0.0.1:9/x"]}')  # nothing is fetched
     (tmp_path / "parquet").mkdir()
     data.to_parquet(tmp_path / "parquet" / "train.parquet")
     data.select([0]).to_parquet(tmp_path / "parquet" / "validation.parquet")
-    for name in ("saved", "parquet"):
-        rows = read(tmp_path / name, tmp_path)
-        assert [row["trajectory_id"] for row in rows] == [f"{tmp_path / name}, train row {number}" for number in (1, 2)]
+    for place in (f"{tmp_path / 'saved'}, train row ", f"{tmp_path / 'parquet' / 'train.parquet'}:"):
+        rows = read(Path(place.split(",")[0]) if "," in place else tmp_path / "parquet", tmp_path)
+        assert [row["trajectory_id"] for row in rows] == [f"{place}{number}" for number in (1, 2)]
         [key] = read_conversation(rows[0]).images
         assert (tmp_path / "out" / "images" / key).is_file()
         assert len((tmp_path / "out" / "validation.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("file_name", ["train.jsonl", "train-00000-of-00001.jsonl", "data/train-00000-of-00001-ab12.jsonl"])
+def test_a_folder_is_read_by_the_names_of_its_files_and_its_readme_is_not_obeyed(tmp_path: Path, file_name: str) -> None:
+    write_lines(tmp_path / "mine" / file_name, {"messages": MESSAGES})
+    outside = write_lines(tmp_path / "outside.jsonl", {"messages": MESSAGES[1:]})
+    for other in ("http://127.0.0.1:9/x.jsonl", str(outside)):
+        files = f"configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {other}"
+        (tmp_path / "mine" / "README.md").write_text(f"---\n{files}\n---\n")
+        [row] = read(tmp_path / "mine", tmp_path)
+        assert row["trajectory_id"] == f"{tmp_path / 'mine' / file_name}:1"
+
+
+def test_only_the_split_train_is_trained_on(tmp_path: Path) -> None:
+    data = Dataset.from_list([{"messages": MESSAGES}])
+    DatasetDict({"test": data}).save_to_disk(tmp_path / "saved")
+    write_lines(tmp_path / "files" / "train_sft-00000-of-00001.jsonl", {"messages": MESSAGES})
+    write_lines(tmp_path / "good.jsonl", {"messages": MESSAGES})
+    for name, split in (("saved", "test"), ("files", "train_sft")):
+        with pytest.raises(DataError, match=rf"{name}: has the splits {split}, expected train among them"):
+            read(tmp_path / name, tmp_path)
+        assert len(read(tmp_path / "good.jsonl", tmp_path, str(tmp_path / name), "validation")) == 1
+
+
+def test_nulls_of_a_table_are_no_arguments_of_calls(tmp_path: Path) -> None:
+    calls = [{"function": {"name": "search", "arguments": arguments}} for arguments in ({"query": "a"}, {"page": 3})]
+    rows = [{"messages": [MESSAGES[1], {"role": "assistant", "content": None, "tool_calls": [call]}]} for call in calls]
+    tools = [[{"type": "function", "function": {"name": "a", **more}}] for more in ({}, {"strict": True})]
+    Dataset.from_list([{**row, "tools": shown} for row, shown in zip(rows, tools, strict=True)]).to_parquet(
+        tmp_path / "a.parquet"
+    )
+    written = read(tmp_path / "a.parquet", tmp_path)
+    assert [row["tools"] for row in written] == tools
+    said = [read_conversation(row).messages[-1]["content"].splitlines()[1] for row in written]
+    assert [json.loads(call)["arguments"] for call in said] == [{"query": "a"}, {"page": 3}]
+
+
+def test_values_of_the_type_json_are_refused(tmp_path: Path) -> None:
+    json_type: Any = Json()
+    data = Dataset.from_list([{"messages": MESSAGES, "tools": "[]"}]).cast_column("tools", json_type)
+    data.save_to_disk(tmp_path / "saved")
+    data.to_parquet(tmp_path / "a.parquet")
+    for name in ("saved", "a.parquet"):
+        with pytest.raises(DataError, match=rf"{name}: has values of the type Json.*to_json"):
+            read(tmp_path / name, tmp_path)
 
 
 def test_images_are_taken_where_messages_show_them(tmp_path: Path) -> None:
@@ -116,6 +173,8 @@ def test_images_are_taken_where_messages_show_them(tmp_path: Path) -> None:
         {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}, reply], **named},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": address}}]}, reply]},
     ]
+    plain = {"messages": [{"role": "user", "content": "What is <image> in HTML?"}, reply]}
+    assert read_conversation(read(write_lines(tmp_path / "a.jsonl", plain), tmp_path)[0]).messages[0] == plain["messages"][0]
     keys = {image for row in read(write_lines(tmp_path / "a.jsonl", *shown), tmp_path) for image in read_conversation(row).images}
     assert len(keys) == 1
 
@@ -130,12 +189,25 @@ def test_pairs_are_read_of_each_format(tmp_path: Path) -> None:
         {"prompt": [asked], "chosen": [better], "rejected": [worse]},
         {"conversations": share_gpt[:1], "chosen": share_gpt[1], "rejected": share_gpt[2]},
         {"instruction": "a", "chosen": "b", "rejected": "c"},
+        {"prompt": "a", "chosen": "b", "rejected": "c"},
+        {"prompt": "a", "messages": [asked, better], "chosen": [asked, better], "rejected": [asked, worse]},  # ultrafeedback
+        {"prompt": [asked], "chosen": [asked, better], "rejected": [worse]},
+        {"chosen": [asked, better], "rejected": [asked, worse]},
     ]
     written = read(write_lines(tmp_path / "a.jsonl", *rows), tmp_path, pairs=True)
     for row in written:
         for side, text in (("chosen", "b"), ("rejected", "c")):
             said = read_conversation({**row, "completion": row[side]}).messages
             assert said == [asked, {"role": "assistant", "content": text}]
+
+
+@pytest.mark.parametrize("as_messages", [False, True])
+def test_a_prompt_is_what_the_user_says_and_a_completion_the_reply(tmp_path: Path, as_messages: bool) -> None:
+    said = [{"role": "user", "content": "What is 2+2?"}, {"role": "assistant", "content": "4"}]
+    row = {"prompt": said[:1], "completion": said[1:]} if as_messages else {"prompt": "What is 2+2?", "completion": "4"}
+    conversation = read_conversation(read(write_lines(tmp_path / "a.jsonl", row), tmp_path)[0])
+    assert conversation.messages == said
+    assert conversation.trained == (1,)
 
 
 def test_calls_of_functions_are_learned_as_the_agent_writes_them(tmp_path: Path) -> None:
@@ -165,13 +237,64 @@ REPLY = {"role": "assistant", "content": "Yes."}
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}, REPLY]}, r"got .*audio.*expected text, or an image"),
         ({"messages": MESSAGES, "images": ["a.png"]}, r"a.jsonl:2: names more images than its messages show. Put <image>"),
         ({"messages": [{"role": "user", "content": "<image>"}, REPLY], "images": ["a.png"]}, r"a.jsonl:2: .*no file 'a.png' in "),
-        ({"messages": [{"role": "user", "content": "<image>"}, REPLY]}, r"a.jsonl:2: got .*an image that the row names"),
+        (
+            {"messages": [{"role": "user", "content": "<image>"}, REPLY], "images": []},
+            r"a.jsonl:2: got .*an image that the row names",
+        ),
+        ({"messages": "hello"}, r"a.jsonl:2: got the message 'hello', expected \{role, content\}"),
+        ({"prompt": "What?"}, r"a.jsonl:2: got the columns prompt, and nothing in the one for response"),
+        ({"messages": [{"role": "user", "content": "a\ud800b"}, REPLY]}, r"a.jsonl:2: holds half of a surrogate pair, '\\ud800'"),
+        *(
+            ({"messages": MESSAGES, "tools": tools}, r"a.jsonl:2: got the tools .*, expected a list of functions")
+            for tools in (5, ["x"], "{bad", {"a": 1})
+        ),
+        ({"messages": [MESSAGES[1], REPLY | {"weight": 0}]}, r"a.jsonl:2: a message has a weight"),
+        ({"messages": [MESSAGES[1], REPLY | {"content": " "}]}, r"a.jsonl:2: a reply of the assistant is empty"),
+        *(
+            ({"messages": [MESSAGES[1], REPLY | {"tool_calls": calls}]}, r"a.jsonl:2: got .* as the call of a function, expected")
+            for calls in (5, ["x"], [{"function": None}], [{"function": {"name": "a", "arguments": "[]"}}])
+        ),
+        (
+            {"messages": [MESSAGES[1], REPLY | {"content": [{"type": "text", "text": "a"}], "tool_calls": [{}]}]},
+            r"a.jsonl:2: got .* beside tool_calls, expected text",
+        ),
         ({"instruction": "Where?"}, r"a.jsonl:2: got the columns instruction, and nothing in the one for response"),
     ],
 )
 def test_the_first_row_that_cannot_be_learned_is_named_with_its_line(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         read(write_lines(tmp_path / "a.jsonl", {"messages": MESSAGES}, row), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "a", "chosen": [MESSAGES[1]], "rejected": "c"}, r"a.jsonl:1: expected chosen and rejected to be a reply"),
+        ({"prompt": "a", "chosen": [], "rejected": "c"}, r"a.jsonl:1: expected chosen and rejected to be a reply"),
+        ({"messages": [MESSAGES[1], REPLY], "chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with"),
+        ({"chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with a reply"),
+        (
+            {"prompt": "a", "chosen": REPLY | {"content": [{"type": "image", "image": "a.png"}]}, "rejected": "c"},
+            r"a.jsonl:1: .*reply of the assistant is empty",
+        ),
+        (
+            {"prompt": "a", "chosen": [MESSAGES[1] | {"content": [{"type": "image", "image": "a.png"}]}], "rejected": "c"},
+            r"a.jsonl:1: chosen or rejected shows an image",
+        ),
+    ],
+)
+def test_pairs_that_cannot_be_learned_are_refused(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        read(write_lines(tmp_path / "a.jsonl", row), tmp_path, pairs=True)
+
+
+def test_what_a_chat_template_refuses_is_named_with_its_line(tmp_path: Path) -> None:
+    def refuse(row: Any) -> LeftOut:
+        raise DataError("the model's chat template refuses the conversation")
+
+    rows = read(write_lines(tmp_path / "a.jsonl", {"messages": MESSAGES}), tmp_path)
+    with pytest.raises(DataError, match=r"row 1 \(.*a.jsonl:1\): the model's chat template refuses"):
+        RowTokenizer(None, 8).tokenize_rows(rows, refuse)
 
 
 def test_files_that_hold_nothing_to_learn_are_refused(tmp_path: Path) -> None:
@@ -189,7 +312,7 @@ def test_files_that_hold_nothing_to_learn_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere.jsonl: no such file"):
         read(tmp_path / "nowhere.jsonl", tmp_path)
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(DataError, match=r"nothing: neither a data set"):
+    with pytest.raises(DataError, match=r"nothing: no data set"):
         read(tmp_path / "nothing", tmp_path)
     assert len(read(good, tmp_path, str(good), "validation")) == 1
 
