@@ -47,6 +47,10 @@ class StageFolder:
         damage: what of the finished folder is not as it was written (see `damage`); it is done again.
         repairs_in_place: the stage does again what is missing from its folder, so that only the damaged files are moved away.
         keeps_earlier: finished work of another identity stays in its place until this is finished.
+
+    Attributes:
+        path: where the stage writes.
+        earlier: the finished work that stays in its place until then, undamaged; None where there is none.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class StageFolder:
         earlier = read_manifest(path) if keeps_earlier and not damage else None
         replaces = earlier is not None and earlier.fingerprint != identity.fingerprint
         self.path = path.with_name(f".{path.name}.next") if replaces else path
+        self.earlier = path if replaces else None
         self.identity = identity
         self.resumed = False
         self._damage = damage

@@ -17,14 +17,14 @@ LINES = {
     "cli": 660,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_130,
+    "corpus": 4_150,
     "embed": 90,
     "engine": 4_080,
     "evaluate": 5_810,
     "examples": 280,
     "finetune": 5_810,
     "format": 2_760,
-    "index": 590,
+    "index": 770,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
@@ -33,18 +33,18 @@ LINES = {
     "rollout": 3_320,
     "search": 2_700,
     "serve": 4_580,
-    "stage_runs": 810,
-    "storage": 970,
+    "stage_runs": 815,
+    "storage": 975,
     "tools": 2_630,
     "transcripts": 770,
     "tune": 560,
     "": 1_280,
 }
 """Of each package, and of the modules at the top."""
-FILES = 439
+FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_040
+TEST_LINES = 51_250
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
