@@ -24,14 +24,14 @@ LINES = {
     "examples": 280,
     "finetune": 5_810,
     "format": 2_760,
-    "index": 770,
+    "index": 860,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 2_700,
+    "search": 2_730,
     "serve": 4_580,
     "stage_runs": 815,
     "storage": 975,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_250
+TEST_LINES = 51_320
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
