@@ -33,7 +33,7 @@ LINES = {
     "rollout": 3_320,
     "search": 2_730,
     "serve": 4_580,
-    "stage_runs": 815,
+    "stage_runs": 830,
     "storage": 975,
     "tools": 2_630,
     "transcripts": 770,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_320
+TEST_LINES = 51_345
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
