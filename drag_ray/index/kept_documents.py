@@ -95,7 +95,7 @@ class KeptDocuments:
 
 
 def describe_reading(corpus: CorpusConfig, stage_version: int, root: Path) -> dict[str, Any]:
-    """What the pages of documents depend on beside their bytes, and the folder that they are named from."""
+    """All that pages of documents depend on beside their bytes, and the folder that they are named from."""
     options = {f"corpus.{name}": value for name, value in corpus.model_dump(mode="json", exclude=_UNREAD).items()}
     return {"version of the stage": stage_version, **options, **{name: version(name) for name in READERS}, _ROOT: str(root)}
 
