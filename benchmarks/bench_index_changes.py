@@ -32,27 +32,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["md:1000", "md:10000", "pdf:1000"], help="suffix:number of documents")
     parser.add_argument("--changed-share", type=float, default=0.01, help="of the documents")
+    parser.add_argument("--page-images", action="store_true", help="keep page images too, as index_changes_images")
     parser.add_argument("--scratch-dir", type=make_folder, default=None, help="where the sets are made; 1 GB for 100,000 pages")
     options = parser.parse_args()
     results: list[dict[str, Any]] = []
     for name in options.sets:
         suffix, _, number = name.partition(":")
         with tempfile.TemporaryDirectory(dir=options.scratch_dir) as scratch, connect(ClusterConfig(num_cpus=2)):
-            results.append(measure(Path(scratch), suffix, int(number), options.changed_share))
+            results.append(measure(Path(scratch), suffix, int(number), options))
         print(results[-1], flush=True)
-    write_result("index_changes", {"changed_share": options.changed_share, "sets": results})
+    name = "index_changes_images" if options.page_images else "index_changes"
+    write_result(name, {"changed_share": options.changed_share, "sets": results})
 
 
-def measure(scratch: Path, suffix: str, num_documents: int, changed_share: float) -> dict[str, Any]:
+def measure(scratch: Path, suffix: str, num_documents: int, options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of both builds, and what the second one counts."""
     generator = random.Random(0)
     words = ["".join(generator.choices(string.ascii_lowercase, k=generator.randint(3, 9))) for _ in range(30_000)]
     paths = [scratch / "documents" / str(number % 100) / f"{number}.{suffix}" for number in range(num_documents)]
     for path in paths:
         write_document(path, words, generator)
-    config = RunConfig(run_dir=scratch / "run", corpus=CorpusConfig(documents=str(scratch / "documents")))
+    corpus = CorpusConfig(documents=str(scratch / "documents"), page_images=options.page_images)
+    config = RunConfig(run_dir=scratch / "run", corpus=corpus)
     first = run_stage(STAGES["index"], config)
-    for path in generator.sample(paths, max(1, round(changed_share * num_documents))):
+    for path in generator.sample(paths, max(1, round(options.changed_share * num_documents))):
         write_document(path, words, generator)
     again = run_stage(STAGES["index"], config)
     return {
