@@ -106,7 +106,7 @@ def begin(path: Path, name: str, num_pages: int, embedding: EmbeddingConfig, rer
 
 def embed(searcher: Searcher, folder: Path, config: EmbeddingConfig, questions: Sequence[Question]) -> DenseSearcher:
     """The vectors of an index, as the index stage makes them, ready for these questions."""
-    parts = vector_parts.plan_parts(folder / vector_parts.DIR_NAME, searcher.num_pages)
+    parts = vector_parts.plan_parts(folder / vector_parts.DIR_NAME, range(searcher.num_pages))
     embedder = vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME)
     for path, rows in parts.items():
         embedder.write(path, rows)

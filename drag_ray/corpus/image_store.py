@@ -7,7 +7,7 @@ page_images/
 import hashlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -54,15 +54,27 @@ class ImageStore:
             raise DataError(f"{self.root / key}: damaged: the hash of its bytes is {digest}. {_name_remedy(self.root)}")
         return data
 
-    def take_over(self, other: Path) -> None:
-        """Have all images of another store as well, without a copy where both are on one file system.
+    def list_keys(self) -> list[str]:
+        """The keys of all images, in order.
+
+        Raises:
+            ArtifactError: a folder cannot be listed.
+        """
+        paths = (path for folder in list_folder(self.root, "[0-9a-f]" * 2) for path in list_folder(folder))
+        return [key for path in paths if is_key(key := path.relative_to(self.root).as_posix())]
+
+    def take_over(self, other: Path, keys: Iterable[str] | None = None) -> None:
+        """Have images of another store as well, without a copy where both are on one file system.
+
+        Args:
+            keys: of those that are taken; all where nothing is said.
 
         Raises:
             ArtifactError: a folder of the other store cannot be listed, or an image cannot be written.
         """
-        for path in (path for folder in list_folder(other, "[0-9a-f]" * 2) for path in list_folder(folder)):
-            target = self.root / path.relative_to(other)
-            if target.exists() or not _KEY.fullmatch(path.relative_to(other).as_posix()):
+        for key in ImageStore(other).list_keys() if keys is None else keys:
+            path, target = other / key, self.root / key
+            if target.exists():
                 continue
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,9 @@ from drag_ray.removed import MANUALS_INSTEAD
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.storage.object_store import is_uri
 
+READERS = ("lxml", "markdown-it-py", "pillow", "pypdfium2", "onnxruntime", "rapidocr")
+"""Packages that read documents: another version may read them otherwise."""
+
 
 @dataclass(frozen=True)
 class IndexSections(Sections):

@@ -36,6 +36,7 @@ from drag_ray.examples.chapters import QUESTIONS_NAME
 from drag_ray.examples.commands import build_commands
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
+from drag_ray.index.kept_documents import describe_reading, find_kept
 from drag_ray.search.index import build_index
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
@@ -55,16 +56,19 @@ _PARTS_PER_TASK = 8
 def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Read the documents on all workers, build the index, and prepare the questions.
 
-    Writes `pages.parquet`, `links.parquet` (addresses that pages link to), `search_index/`, `questions.parquet`,
-    `near_duplicates.parquet` (among their evidence pages), `problems.jsonl` (what was set aside and why), with
-    `corpus.page_images` also `page_images/`, of questions with images `question_images/`, with `embedding.model` also
-    `vectors/`, with `image_embedding.model` also `image_vectors/`, and for an embedded corpus `documents/`. The paths of the
-    documents, of the run and of the embedding models must mean the same to the driver and to every worker.
+    Documents that the index whose place this takes has read, and that have not changed since, are taken from there.
+
+    Writes `documents.parquet` (what was read of each, see `kept_documents`), `pages.parquet`, `links.parquet` (addresses that
+    pages link to), `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages), `problems.jsonl`
+    (what was set aside and why), with `corpus.page_images` also `page_images/`, of questions with images `question_images/`, with
+    `embedding.model` also `vectors/`, with `image_embedding.model` also `image_vectors/`, and for an embedded corpus
+    `documents/`. The paths of the documents, of the run and of the embedding models must mean the same to the driver and to every
+    worker.
 
     Returns:
-        Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, near_duplicate_pages (evidence
-        pages with a near-duplicate), windows (of the pages, if they have vectors), embedded_pictures (if they have), set_aside,
-        and of what kinds, doubtful_pages (if any).
+        Counts: documents, kept_documents, read_documents, removed_documents, pages, pages_by_ocr, pages_without_text, questions,
+        train, test, near_duplicate_pages (evidence pages with a near-duplicate), windows (of the pages, if they have vectors),
+        embedded_pictures (if they have), set_aside, and of what kinds, doubtful_pages (if any).
 
     Raises:
         ConfigError: the options contradict each other.
@@ -77,8 +81,12 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     root = _prepare_documents(corpus, folder)
     questions_path = _locate_questions(corpus, root, folder)
     documents, problems = list_documents(root, questions_path)
-    part_paths = _read_documents(documents, root, corpus, folder)
-    pages, page_problems = document_parts.merge_parts(part_paths, corpus.limit_pages)
+    reading = describe_reading(corpus, folder.identity.version, root)
+    kept = find_kept(documents, root, folder.earlier, reading)
+    _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
+    part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
+    rows_path = kept.write(part_paths, folder.path, reading)
+    pages, page_problems = document_parts.merge_parts([rows_path], corpus.limit_pages)
     if not pages.num_rows:
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
@@ -87,12 +95,12 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + question_problems + overlaps
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
-    artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(part_paths))
+    artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links([rows_path]))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
     build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
-    counts = {"documents": len(documents), **_count(pages, questions)}
+    counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:
         counts["windows"] = vector_parts.embed_texts(sections.embedding, folder.path / "search_index", folder)

@@ -1,16 +1,18 @@
 """The vectors of an index in parts: those of some pages at once, written to one file, and not made again.
 
-A part is a range of rows of the page table. Embedding takes by far the longest of all that the stage does, so a stage that is
-killed finds the parts that were finished.
+A part is some rows of the page table. Embedding takes by far the longest of all that the stage does, so a stage that is
+killed finds the parts that were finished, and pages whose text or picture an earlier index has too are in no part: their
+vectors are taken from there.
 """
 
+import hashlib
 import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +21,12 @@ from tqdm.auto import tqdm
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.errors import ConfigError, DataError
+from drag_ray.errors import ConfigError, DataError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, read_record
 from drag_ray.search.page_table import PageTable, map_texts
-from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
+from drag_ray.search.vectors import KEY_TYPE, PROBE, EarlierVectors, VectorsRecord, write_vectors
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import reading
@@ -39,6 +41,7 @@ _logger = logging.getLogger(__name__)
 DIR_NAME = "vector_parts"
 IMAGES_DIR_NAME = "image_vector_parts"
 _MAX_PAGES = 128
+_BATCH_KEPT = 8_192
 _ERRORS = {kind.__name__: kind for kind in (ConfigError, DataError)}
 """What can be wrong with a part, by its name."""
 
@@ -50,17 +53,43 @@ class VectorPart(NamedTuple):
         rows: of their pages, int64 (n,).
         vectors: float32 (n, dimensions).
         probe: the vector of `PROBE`, float32 (dimensions,).
+        keys: hashes of what the vectors were made of, `KEY_TYPE` (n,).
     """
 
     rows: np.ndarray
     vectors: np.ndarray
     probe: np.ndarray
+    keys: np.ndarray
 
 
-def plan_parts(parts_dir: Path, num_pages: int) -> dict[Path, range]:
-    """The file of each part and its rows, in their order."""
-    starts = range(0, num_pages, _MAX_PAGES)
-    return {parts_dir / f"{start:010}.npz": range(start, min(start + _MAX_PAGES, num_pages)) for start in starts}
+class Kept(NamedTuple):
+    """Vectors that are taken from an earlier index.
+
+    Attributes:
+        earlier: those of that index.
+        rows: of their pages in this one, ascending, int64 (n,).
+        places: of the vectors in the earlier ones, int64 (n,).
+        keys: as in a part.
+    """
+
+    earlier: EarlierVectors
+    rows: np.ndarray
+    places: np.ndarray
+    keys: np.ndarray
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows and vectors of a range of them."""
+        return self.rows[start:stop], self.earlier.vectors[self.places[start:stop]]
+
+
+def plan_parts(parts_dir: Path, rows: Sequence[int]) -> dict[Path, Sequence[int]]:
+    """The file of each part and its rows, in their order.
+
+    Args:
+        rows: of the pages that are to be embedded, ascending.
+    """
+    parts = (rows[start : start + _MAX_PAGES] for start in range(0, len(rows), _MAX_PAGES))
+    return {parts_dir / f"{part[0]:010}.npz": part for part in parts}
 
 
 class PartEmbedder(ABC):
@@ -74,14 +103,22 @@ class PartEmbedder(ABC):
         self._pages_path = pages_path
 
     @abstractmethod
-    def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
+    def read_content(self, row: int) -> str:
+        """The text of a page, or the key of its picture: what its vectors are made of."""
+
+    def compute_key(self, row: int) -> bytes:
+        """The hash of what a page's vectors are made of."""
+        return hashlib.blake2b(self.read_content(row).encode(), digest_size=KEY_TYPE.itemsize // 2).hexdigest().encode()
+
+    @abstractmethod
+    def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """The rows of the pages that have vectors, once for each, and those: float32 (n, dimensions)."""
 
     @abstractmethod
     def embed_probe(self) -> np.ndarray:
         """The vector of `PROBE`: float32 (dimensions,)."""
 
-    def write(self, path: Path, rows: range) -> None:
+    def write(self, path: Path, rows: Sequence[int]) -> None:
         """Embed the pages at `rows` and write their part, whole or not at all.
 
         Raises:
@@ -89,17 +126,18 @@ class PartEmbedder(ABC):
             DataError: a picture is missing or damaged; says of which page.
         """
         numbers, embedded = self.embed(rows)
-        part = VectorPart(np.array(numbers, np.int64), embedded, self._probe)
+        keys = np.array([self.compute_key(row) for row in numbers], KEY_TYPE)
+        part = VectorPart(np.array(numbers, np.int64), embedded, self._probe, keys)
         with artifacts.whole_or_absent(path) as scratch, scratch.open("wb") as stream:
             np.savez(stream, **part._asdict())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """`write` for a row of Ray Data; what comes back is for `count_pages`, as Ray would bury an error."""
         try:
-            self.write(Path(row["path"]), range(row["start"], row["stop"]))
+            self.write(Path(row["path"]), row["rows"])
         except tuple(_ERRORS.values()) as error:
             return {"pages": 0, "kind": type(error).__name__, "error": str(error)}
-        return {"pages": row["stop"] - row["start"], "kind": "", "error": ""}
+        return {"pages": len(row["rows"]), "kind": "", "error": ""}
 
     @cached_property
     def _probe(self) -> np.ndarray:
@@ -118,10 +156,13 @@ class WindowEmbedder(PartEmbedder):
         super().__init__(pages_path)
         self._config = config
 
-    def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
+    def read_content(self, row: int) -> str:
+        """See `PartEmbedder`."""
+        return self._texts[row].as_py()
+
+    def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """See `PartEmbedder`; a page has as many vectors as windows."""
-        texts = self._texts.slice(rows.start, len(rows)).to_pylist()
-        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.cut(text)]
+        cut = [(row, window) for row in rows for window in self._embedder.cut(self.read_content(row))]
         return [row for row, _ in cut], self._embedder.embed_pages([window for _, window in cut])
 
     def embed_probe(self) -> np.ndarray:
@@ -153,9 +194,13 @@ class PictureEmbedder(PartEmbedder):
         self._config = config
         self._store = ImageStore(images_dir)
 
-    def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
+    def read_content(self, row: int) -> str:
+        """See `PartEmbedder`."""
+        return self._pages.page(row).image
+
+    def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """See `PartEmbedder`; a page without a picture has no vector, the others one each."""
-        keys = {row: key for row in rows if (key := self._pages.page(row).image)}
+        keys = {row: key for row in rows if (key := self.read_content(row))}
         vectors = [np.empty((0, len(self._probe)), np.float32)]
         for start in range(0, len(keys), self._config.batch_size):  # so that few pictures are in memory
             batch = [*keys][start : start + self._config.batch_size]
@@ -210,8 +255,9 @@ def embed_texts(config: EmbeddingConfig, index_dir: Path, folder: StageFolder) -
     embedder = Step(WindowEmbedder, (config, index_dir.resolve() / PAGES_NAME))
     record = read_record(index_dir)
     check_trained_for(config, record.fingerprint)
-    paths = _embed_parts(embedder, config.device, stage_dir / DIR_NAME, record.num_pages, folder)
-    return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config)
+    kept = _find_kept(embedder, "embedding", vectors.DIR_NAME, record.num_pages, folder)
+    paths = _embed_parts(embedder, config.device, stage_dir / DIR_NAME, record.num_pages, kept, folder)
+    return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config, kept)
 
 
 def check_trained_for(config: EmbeddingConfig, index_fingerprint: str) -> None:
@@ -241,13 +287,40 @@ def embed_pictures(config: ImageEmbeddingConfig, index_dir: Path, images_dir: Pa
     stage_dir = folder.path.resolve()
     embedder = Step(PictureEmbedder, (config, index_dir.resolve() / PAGES_NAME, images_dir.resolve()))
     record = read_record(index_dir)
-    paths = _embed_parts(embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, folder)
-    return merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config)
+    kept = _find_kept(embedder, "image_embedding", vectors.IMAGES_DIR_NAME, record.num_pages, folder)
+    paths = _embed_parts(embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, kept, folder)
+    return merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config, kept)
 
 
-def _embed_parts(embedder: Step, device: str, parts_dir: Path, num_pages: int, folder: StageFolder) -> list[Path]:
-    """The parts of the vectors of all pages, by what makes them; those with a file are kept."""
-    plan = plan_parts(parts_dir, num_pages)
+def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, folder: StageFolder) -> Kept | None:
+    """The vectors that the same model made of the same texts, or pictures, before; None where there are none."""
+    if folder.earlier is None or not (folder.earlier / dir_name).exists():
+        return None
+    origin = artifacts.require_manifest(folder.earlier).origin
+    own = folder.identity.to_dict()
+    inputs = (f"{section}.model", "finetune")
+    made_by = [[one["version"], one["config"].get(section), *map(one["inputs"].get, inputs)] for one in (origin, own)]
+    if artifacts.compute_fingerprint(made_by[0]) != artifacts.compute_fingerprint(made_by[1]):
+        _logger.info(f"All pages are embedded: {folder.earlier / dir_name} are of another model or its options.")
+        return None
+    try:
+        earlier = EarlierVectors(folder.earlier / dir_name)
+    except SearchIndexError as error:
+        _logger.info(f"All pages are embedded: {error}")
+        return None
+    maker = cast(PartEmbedder, embedder.made(*embedder.arguments))  # loads no model
+    keys = [maker.compute_key(row) for row in range(num_pages)]
+    found = [(row, place, key) for row, key in enumerate(keys) for place in earlier.find(key)]
+    rows, places, kept_keys = zip(*found, strict=True) if found else ((), (), ())
+    return Kept(earlier, np.array(rows, np.int64), np.array(places, np.int64), np.array(kept_keys, KEY_TYPE))
+
+
+def _embed_parts(
+    embedder: Step, device: str, parts_dir: Path, num_pages: int, kept: Kept | None, folder: StageFolder
+) -> list[Path]:
+    """The parts of the vectors of all pages that are not kept, by what makes them; those with a file are kept too."""
+    known = set(kept.rows.tolist()) if kept else set[int]()
+    plan = plan_parts(parts_dir, [row for row in range(num_pages) if row not in known])
     left = {path: part for path, part in plan.items() if not path.exists()}
     recorder = open_stage_recorder(folder.path)
     with tqdm(
@@ -257,7 +330,7 @@ def _embed_parts(embedder: Step, device: str, parts_dir: Path, num_pages: int, f
         initial=num_pages - sum(map(len, left.values())),
         mininterval=0.5 if sys.stderr.isatty() else 5,
     ) as progress:
-        rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
+        rows = [{"path": str(path), "rows": list(part)} for path, part in left.items()]
         for row in map_rows([embedder], rows, device, folder.path):
             progress.update(count_pages(row))
             recorder.set_progress("embedded_pages", int(progress.n), num_pages)
@@ -282,20 +355,38 @@ def read_part(path: Path) -> VectorPart:
 
 
 def merge_parts(
-    part_paths: Sequence[Path], vectors_dir: Path, index_fingerprint: str, config: EmbeddingConfig | ImageEmbeddingConfig
+    part_paths: Sequence[Path],
+    vectors_dir: Path,
+    index_fingerprint: str,
+    config: EmbeddingConfig | ImageEmbeddingConfig,
+    kept: Kept | None = None,
 ) -> int:
-    """Write the vectors of an index from all its parts, in the order of their rows; returns how many there are."""
+    """Write the vectors of an index from all its parts and what is kept, in order of their rows; returns how many there are."""
     from drag_ray.engine.models.model_folder import resolve_name
 
-    num_windows = sum(len(read_part(path).rows) for path in part_paths)
-    probe = read_part(part_paths[0]).probe
+    parts = (read_part(path) for path in part_paths)
+    of_parts = [(part.rows, part.keys, part.probe) for part in parts]
+    rows = np.concatenate([*(rows for rows, _, _ in of_parts), *([kept.rows] if kept else [])])
+    keys = np.concatenate([*(keys for _, keys, _ in of_parts), *([kept.keys] if kept else [])])
+    probe = of_parts[0][2].tolist() if of_parts or not kept else kept.earlier.record.probe
     options = config.model_copy(update={"model": resolve_name(config.model)}).model_dump(mode="json")
-    record = VectorsRecord(index_fingerprint, num_windows, len(probe), options, probe.tolist())
-    write_vectors(_read_pairs(part_paths), vectors_dir, record)
-    return num_windows
+    record = VectorsRecord(index_fingerprint, len(rows), len(probe), options, probe)
+    write_vectors(_read_in_order(part_paths, kept), vectors_dir, record, keys[np.argsort(rows, kind="stable")])
+    return len(rows)
 
 
-def _read_pairs(part_paths: Sequence[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for path in part_paths:
-        part = read_part(path)
-        yield part.rows, part.vectors
+def _read_in_order(part_paths: Sequence[Path], kept: Kept | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The parts, each with what is kept of the pages before its last one, and then the rest of what is kept."""
+    start = 0
+    for part in map(read_part, part_paths):
+        if kept is None or not len(part.rows):
+            yield part.rows, part.vectors
+            continue
+        stop = int(np.searchsorted(kept.rows, part.rows[-1]))
+        rows, embedded = map(np.concatenate, zip(part[:2], kept.read(start, stop), strict=True))
+        order = np.argsort(rows, kind="stable")
+        yield rows[order], embedded[order]
+        start = stop
+    if kept is not None:
+        for place in range(start, len(kept.rows), _BATCH_KEPT):
+            yield kept.read(place, place + _BATCH_KEPT)

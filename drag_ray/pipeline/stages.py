@@ -17,7 +17,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.finetune.config import FinetuneSections
 from drag_ray.format.config import FormatConfig, FormatSections
-from drag_ray.index.config import IndexSections
+from drag_ray.index.config import READERS, IndexSections
 from drag_ray.process.config import ProcessSections
 from drag_ray.questions.config import READ_OF_CORPUS, QuestionsSections
 from drag_ray.questions.outcome import JOURNAL_NAME as DRAFTS_NAME
@@ -99,12 +99,9 @@ STAGES: dict[str, Stage] = {
                 *_EMBEDDING_RUNTIME,
                 *("image_embedding.device", "image_embedding.batch_size"),
             ),
-            # What reads documents, finds near-duplicates among their pages, and searches them.
-            packages=(
-                *("lxml", "markdown-it-py", "pillow", "pypdfium2"),
-                *("onnxruntime", "rapidocr", "datasketch", "tantivy"),
-            ),
+            packages=(*READERS, "datasketch", "tantivy"),  # the last two find near-duplicates, and search
             checked_on_open=("page_images", "question_images"),
+            keeps_earlier=True,  # searches go on, and documents that have not changed are taken from there
             is_shared=True,
         ),
         Stage(

@@ -139,12 +139,13 @@ def write_checksums(folder: Path) -> None:
     artifacts.write_text(folder / checksums.LIST_NAME, checksums.format_list(listed))
 
 
-def check_files(folder: Path, last_file: str = _LAST_FILE) -> None:
+def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) -> None:
     """Look quickly whether the files of an index, or of its vectors, are what was written.
 
     Args:
         folder: with a list of its files.
         last_file: the last one in order of their names.
+        whole: look at every byte instead.
 
     Raises:
         SearchIndexError: names those that are not, and what was found and expected.
@@ -156,7 +157,7 @@ def check_files(folder: Path, last_file: str = _LAST_FILE) -> None:
         raise SearchIndexError(f"{path}: cannot be read ({error}). {REBUILD}") from None
     if not listed or listed[-1].path != last_file:
         raise SearchIndexError(f"{path}: cut short, {last_file} is not in it. {REBUILD}")
-    damage = checksums.find_damage(folder, listed)
+    damage = checksums.find_damage(folder, listed, whole)
     if damage:
         raise SearchIndexError(f"{folder}: damaged: {checksums.describe_damage(damage)}. {REBUILD}")
 

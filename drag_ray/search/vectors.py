@@ -3,6 +3,7 @@
     vectors/          of texts; those of pictures are kept in image_vectors/ in the same way
       vectors.npy     float32 (windows, dimensions), in order of the pages; memory-mapped by every searcher
       rows.npy        int64 (windows,): the row of each window's page in the index's page table, ascending
+      keys.npy        (windows,): a hash of what each was made of, the page's text or picture, by which the next index keeps it
       vectors.json    what made the vectors
       checksums.jsonl the sizes and hashes of all these (see `checksums`)
     model/            beside them, of vectors that the stage `embed` has made with a model that the run has trained: a copy of it
@@ -33,7 +34,8 @@ MODEL_DIR_NAME = "model"
 _OPTIONS = {DIR_NAME: "embedding.model", IMAGES_DIR_NAME: "image-embedding.model"}
 PROBE = "Which page says how fast the rotor may turn?"
 """A query whose vector is kept with those of the pages: it shows whether a model still is the one that made them."""
-_RECORD_NAME, _ROWS_NAME, _VECTORS_NAME = "vectors.json", "rows.npy", "vectors.npy"
+_RECORD_NAME, _ROWS_NAME, _KEYS_NAME, _VECTORS_NAME = "vectors.json", "rows.npy", "keys.npy", "vectors.npy"
+KEY_TYPE = np.dtype("S32")
 _EMBED_JOB = "jobs/embed.py"
 _FORMAT = 1
 _MIN_AGREEMENT = 0.99
@@ -63,7 +65,9 @@ def has_vectors(vectors_dir: Path) -> bool:
     return (vectors_dir / _RECORD_NAME).exists()
 
 
-def write_vectors(parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: Path, record: VectorsRecord) -> None:
+def write_vectors(
+    parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: Path, record: VectorsRecord, keys: np.ndarray | None = None
+) -> None:
     """Write the vectors of all pages into `vectors_dir`, replacing what is there. One part of them is in memory at a time.
 
     Args:
@@ -71,11 +75,14 @@ def write_vectors(parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: P
             the record says.
         vectors_dir: their folder.
         record: what made them.
+        keys: of what each was made of, `KEY_TYPE`; without them no later index keeps any.
 
     Raises:
         ArtifactError: no space is left, or the folder cannot be written.
     """
     with replaced_folder(vectors_dir) as scratch:
+        if keys is not None:
+            np.save(scratch / _KEYS_NAME, keys.astype(KEY_TYPE))
         _write_parts(parts, scratch, (record.num_windows, record.dimensions))
         artifacts.write_json(scratch / _RECORD_NAME, asdict(record))
         write_checksums(scratch)
@@ -141,6 +148,34 @@ class PageVectors:
         candidates = np.flatnonzero(scores >= worst)
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:top_k]
         return Ranking(zip(scores[best].tolist(), self._rows[best].tolist(), strict=True))
+
+
+class EarlierVectors:
+    """The vectors of an earlier index, by what they were made of.
+
+    Args:
+        vectors_dir: what `write_vectors` wrote.
+
+    Raises:
+        SearchIndexError: there are none with keys, or they are not what was written.
+        ArtifactError: memory is used up.
+    """
+
+    def __init__(self, vectors_dir: Path) -> None:
+        with reading(vectors_dir):
+            self.record = _read_record(vectors_dir)
+            check_files(vectors_dir, _VECTORS_NAME, whole=True)
+            self.vectors, rows = _open_files(vectors_dir, (self.record.num_windows, self.record.dimensions))
+            if not (vectors_dir / _KEYS_NAME).exists():
+                raise SearchIndexError(f"{vectors_dir}: has no {_KEYS_NAME}, as vectors of an earlier version")
+            keys = np.load(vectors_dir / _KEYS_NAME)
+        _, starts = np.unique(rows, return_index=True)
+        stops = [*starts[1:].tolist(), len(rows)]
+        self._places = dict(zip(keys[starts].tolist(), map(range, starts.tolist(), stops), strict=True))
+
+    def find(self, key: bytes) -> range:
+        """The places of a page's vectors; empty where there are none."""
+        return self._places.get(key, range(0))
 
 
 def _name_command(vectors_dir: Path) -> str:

@@ -47,6 +47,10 @@ class StageFolder:
         damage: what of the finished folder is not as it was written (see `damage`); it is done again.
         repairs_in_place: the stage does again what is missing from its folder, so that only the damaged files are moved away.
         keeps_earlier: finished work of another identity stays in its place until this is finished.
+
+    Attributes:
+        path: where the stage writes.
+        earlier: the finished work that stays in its place until then, undamaged; None where there is none.
     """
 
     def __init__(
@@ -58,15 +62,19 @@ class StageFolder:
         keeps_earlier: bool = False,
     ) -> None:
         self._place = path
+        self._lock: Any = None
+        next_dir = path.with_name(f".{path.name}.next")
+        if keeps_earlier and not path.exists():
+            self._end_exchange(next_dir)
         earlier = read_manifest(path) if keeps_earlier and not damage else None
         replaces = earlier is not None and earlier.fingerprint != identity.fingerprint
-        self.path = path.with_name(f".{path.name}.next") if replaces else path
+        self.path = next_dir if replaces else path
+        self.earlier = path if replaces else None
         self.identity = identity
         self.resumed = False
         self._damage = damage
         self._repairs_in_place = repairs_in_place
         self._started = 0.0
-        self._lock: Any = None
 
     def is_finished(self) -> bool:
         """True if the folder already holds the finished work of this very identity, undamaged, with nothing left to try again."""
@@ -135,6 +143,17 @@ class StageFolder:
         self._set_aside(self._read_fingerprint(), is_own=False)
         next_dir.rename(self.path)
         sync(self.path.parent)
+
+    def _end_exchange(self, next_dir: Path) -> None:
+        """Give its place to finished work that was killed when the place was empty already."""
+        with contextlib.suppress(DamageError):
+            if read_manifest(next_dir):
+                self.path = next_dir
+                with writing(next_dir):
+                    self._take_lock()
+                    next_dir.rename(self._place)
+                    sync(self._place.parent)
+                self._lock.close()
 
     def _take_lock(self) -> None:
         lock_path = self.path.parent / f"{_LOCK_NAME}-{self.path.name}"

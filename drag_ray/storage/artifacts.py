@@ -35,6 +35,8 @@ PREVIOUS_DIR_NAME = "_previous"
 USER_CODE = "user code"
 """The input that stands for the user's own modules which a stage runs."""
 _SCRATCH_SUFFIX = ".unfinished"
+_WAY_COUNTS = ("kept_documents", "read_documents", "removed_documents")
+"""Counts of the way to an outcome, which is the same by any."""
 
 
 def compute_fingerprint(*parts: Any) -> str:
@@ -205,7 +207,8 @@ class Manifest:
     @property
     def outcome_fingerprint(self) -> str:
         """Fingerprint of the outcome: the same stage with the same options can come out otherwise, as sampling does."""
-        return compute_fingerprint(self.fingerprint, self.counts, self.accepted)
+        counts = {name: value for name, value in self.counts.items() if name not in _WAY_COUNTS}
+        return compute_fingerprint(self.fingerprint, counts, self.accepted)
 
 
 def is_begun(stage_dir: Path) -> bool:

@@ -17,34 +17,34 @@ LINES = {
     "cli": 660,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_130,
+    "corpus": 4_150,
     "embed": 90,
     "engine": 4_090,
     "evaluate": 5_810,
     "examples": 280,
-    "finetune": 5_840,
+    "finetune": 5_920,
     "format": 2_760,
-    "index": 590,
+    "index": 860,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 2_700,
+    "search": 2_730,
     "serve": 4_580,
-    "stage_runs": 810,
-    "storage": 970,
+    "stage_runs": 830,
+    "storage": 980,
     "tools": 2_630,
     "transcripts": 770,
     "tune": 560,
     "": 1_290,
 }
 """Of each package, and of the modules at the top."""
-FILES = 439
+FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_070
+TEST_LINES = 51_490
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

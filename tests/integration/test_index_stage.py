@@ -77,6 +77,7 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
     counts, folder = run_index(tmp_path, documents=str(documents_dir), questions=str(questions), test_fraction=0.5)
     assert counts == {
         "documents": 3,
+        **{"kept_documents": 0, "read_documents": 3, "removed_documents": 0},
         "pages": 3,
         "pages_by_ocr": 0,
         "pages_without_text": 1,
@@ -461,3 +462,44 @@ def test_the_model_of_pictures_is_part_of_what_the_stage_is_made_from(tmp_path, 
     assert identify(dtype="float16").fingerprint != identity.fingerprint
     os.utime(folder / "model.safetensors", (0, 0))
     assert identify().fingerprint != identity.fingerprint
+
+
+def ask_index(run_dir):
+    """All that readers of an index see of it."""
+    folder = run_dir / "index"
+    tables = {
+        name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("pages", "links", "questions", "documents")
+    }
+    searcher = Searcher(folder / "search_index")
+    found = [searcher.search(query, 5) for query in ("rotor", "spar loads", "speed of the rotor")]
+    images = sorted(path.name for path in (folder / "page_images").rglob("*.jpg"))
+    return tables, (folder / "problems.jsonl").read_text(), found, images, searcher.record.fingerprint
+
+
+def test_documents_that_change_are_read_alone_and_the_index_is_that_of_a_build_from_nothing(tmp_path, documents_dir, monkeypatch):
+    (documents_dir / "notes.md").write_text("speed [of](wing.pdf) the spar")
+    (documents_dir / "old.txt").write_text("rotor rotor")
+    scan("Tail rotor torque").save(documents_dir / "scan.png")
+
+    def index(name):
+        corpus = CorpusConfig(documents=str(documents_dir), page_images=True)
+        return run_stage(STAGES["index"], RunConfig(run_dir=tmp_path / name, corpus=corpus))
+
+    first = index("run")
+    (documents_dir / "notes.md").write_text("speed of the rotor")
+    (documents_dir / "old.txt").unlink()
+    before = ask_index(tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "build_index", end)
+        with pytest.raises(KeyboardInterrupt):
+            index("run")
+    assert ask_index(tmp_path / "run") == before  # until the new one is whole
+    assert artifacts.require_manifest(tmp_path / "run" / "index") == first
+    second = index("run")
+    names = ("documents", "kept_documents", "read_documents", "removed_documents")
+    assert [second.counts[name] for name in names] == [5, 3, 2, 1]
+    anew = index("anew")
+    assert ask_index(tmp_path / "run") == ask_index(tmp_path / "anew")
+    assert second.outcome_fingerprint == anew.outcome_fingerprint != first.outcome_fingerprint
+    assert not (tmp_path / "run" / ".index.next").exists()
+    assert len(list((tmp_path / "run" / "_previous").glob("index-*"))) == 1

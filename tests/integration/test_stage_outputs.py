@@ -38,6 +38,8 @@ VOLATILE = {"started_at", "duration_s", "generate_s", "search_s", "tool_s"}
 """Columns and keys that another run of the same work has otherwise."""
 OF_THE_FOLDER = {"checksums.jsonl", "problems.jsonl", "spending.jsonl"}
 """What every stage's folder has."""
+NOT_READ = {"documents.parquet"}
+"""What nobody reads but the stage itself; it names files by their whole paths."""
 
 Outputs = dict[str, dict[str, str]]
 """By file, a hash of each column or key."""
@@ -112,7 +114,7 @@ def hash_folder(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     for path in sorted(path for suffix in ("parquet", "jsonl") for path in folder.rglob(f"*.{suffix}")):
         parts[path.parent if path.name.startswith("part-") else path].append(path)
     for name, paths in parts.items():
-        if name.name not in OF_THE_FOLDER:
+        if name.name not in OF_THE_FOLDER | NOT_READ:
             rows = [row for path in paths for row in read_rows(path)]
             rows = sorted(rows, key=lambda row: str(row.get("id", "")))
             columns = {column: compute_hash([row.get(column) for row in rows]) for row in rows[:1] for column in row}

@@ -91,8 +91,8 @@ _CHUNK_LINKING_PAGES = 8_000
 """with 64 Ki characters of addresses each, of four bytes: below the 2 GiB that 32-bit offsets can address"""
 _KEY = ["file", "page_number"]
 _PROBLEM = [field.name for field in fields(Problem)]
-_ROWS = pa.schema([*schemas.PAGES, schemas.LINKS.field("links"), *((name, pa.string()) for name in _PROBLEM)])
-"""A page with its links and its document (`place`), or, with a `reason`, something that was set aside at `place`."""
+PAGE_ROWS = pa.schema([*schemas.PAGES, schemas.LINKS.field("links"), *((name, pa.string()) for name in (*_PROBLEM, "document"))])
+"""A page with its links and its document (also its `place`), or, with a `reason`, something that was set aside at `place`."""
 
 Part = tuple[Span, ...]
 Read = Callable[[Span], tuple[list[Page], list[Problem]]]
@@ -147,10 +147,12 @@ def write_part(part_path: Path, part: Part, read: Read) -> tuple[int, int]:
     num_problems = 0
     for span in part:
         pages, problems = read(span)
-        rows += [{**schemas.to_row(page), "place": to_printable(str(span.path)), "reason": ""} for page in pages]
-        rows += [asdict(problem) for problem in problems]
+        document = str(span.path)
+        place = to_printable(document)
+        rows += [{**schemas.to_row(page), "place": place, "reason": "", "document": document} for page in pages]
+        rows += [{**asdict(problem), "document": document} for problem in problems]
         num_problems += len(problems)
-    artifacts.write_parquet(part_path, pa.Table.from_pylist(rows, schema=_ROWS))
+    artifacts.write_parquet(part_path, pa.Table.from_pylist(rows, schema=PAGE_ROWS))
     return len(rows) - num_problems, num_problems
 
 
@@ -176,9 +178,9 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
 
 
 def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Problem]]:
-    rows = pl.scan_parquet(part_paths, include_file_paths="part", row_index_name="order", glob=False)
+    rows = pl.scan_parquet(part_paths, row_index_name="order", glob=False)
     problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select(_PROBLEM).collect().iter_rows()]
-    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "text_source", "place", "part", "order")
+    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "text_source", "place", "order")
     ordered = found.collect().sort(*_KEY, "order")
     is_first = pl.struct(_KEY).is_first_distinct()
     is_picture = (pl.col("text_source").first().over(_KEY) == CAPTION) & (pl.col("image") != "")
@@ -190,7 +192,7 @@ def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Pro
         Problem(place, f"page {number} of {file!r} comes again; the first one is kept", "duplicate")
         for file, number, place in ordered.filter(~is_first & ~is_picture).select(*_KEY, "place").iter_rows()
     ]
-    chunks = [_add_text(chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
+    chunks = [_add_text(part_paths, chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
     return pa.concat_tables(chunks or [schemas.PAGES.empty_table()]), problems
 
 
@@ -209,9 +211,11 @@ def merge_links(part_paths: list[Path]) -> pa.Table:
     return pa.concat_tables(chunks or [schemas.LINKS.empty_table()])
 
 
-def _add_text(pages: pl.DataFrame) -> pa.Table:
+def _add_text(part_paths: list[Path], pages: pl.DataFrame) -> pa.Table:
     """A chunk of pages as a table of `PAGES`; its strings stay below the 2 GiB that 32-bit offsets can address."""
-    paths = [Path(part) for part in pages["part"].unique(maintain_order=True)]
-    texts = pl.scan_parquet(paths, glob=False).filter(pl.col("reason") == "").select(*_KEY, "place", "text", "text_source")
-    whole = pages.lazy().join(texts, on=[*_KEY, "place"], how="left", maintain_order="left").collect()
+    first, last = pages["order"].min(), pages["order"].max()
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    texts = pl.scan_parquet(part_paths, glob=False).select("text").slice(first, last - first + 1).collect()["text"]
+    whole = pages.with_columns(text=texts.gather(pages["order"] - first))
     return whole.select(schemas.PAGES.names).to_arrow().cast(schemas.PAGES)

@@ -189,6 +189,8 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
 
 def _read_once(found: list[Path], problems: list[Problem]) -> list[Path]:
     """The documents without links to others of them, which are added to the problems."""
+    if not any(path.is_symlink() for path in found):
+        return found
     files = {os.path.realpath(path): path for path in found if not path.is_symlink()}
     kept: list[Path] = []
     for path in sorted(found, key=lambda path: (path.is_symlink(), path)):
@@ -212,7 +214,7 @@ def _find_fault(path: Path, root: Path) -> Problem | None:
     if name.startswith("questions.") and name.endswith(SUFFIXES) and path != root:
         reason = "named as a table of questions and so not read as pages. Give it as corpus.questions, or rename it."
         return Problem(place, reason, "unknown_file")
-    if root.is_dir() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+    if path.is_symlink() and root.is_dir() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         reason = "a link that leads out of the folder of the documents, which is not followed. Copy the file itself here."
         return Problem(place, reason, "linked_file")
     if not path.is_file():

@@ -58,6 +58,31 @@ def test_what_is_set_aside_within_a_second_is_kept_apart(tmp_path: Path) -> None
     assert kept == ["0", "1", "2"]
 
 
+def finish(path: Path, number: int) -> StageFolder:
+    with StageFolder(path, identity(number), keeps_earlier=True) as folder:
+        artifacts.write_text(folder.path / "data", str(number))
+        folder.finish({"rows": number})
+    return folder
+
+
+def test_finished_work_that_was_killed_between_the_places_takes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "collect"
+    assert finish(place, 1).earlier is None
+
+    def end(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", end)  # when the place is empty
+        with pytest.raises(KeyboardInterrupt):
+            finish(place, 2)
+    assert not place.exists()
+    assert StageFolder(place, identity(2), keeps_earlier=True).is_finished()
+    assert (place / "data").read_text() == "2"
+    assert finish(place, 3).earlier == place
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["_previous", "collect"]
+
+
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What is brought to the disk, in order, by the names that the files have then."""

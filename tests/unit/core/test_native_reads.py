@@ -76,7 +76,8 @@ def root() -> Iterator[Path]:
         sides = pa.table({"question_id": ["q1"], "side": ["train"]})
         write_parquet(folder / "format" / "questions.parquet", sides)
         document_parts.write_part(folder / "parts" / "0.parquet", (Span(Path("a.pdf")),), lambda span: (PAGES, []))
-        part = vector_parts.VectorPart(np.array([0]), np.eye(1, 2, dtype=np.float32), np.eye(1, 2, dtype=np.float32)[0])
+        one = np.eye(1, 2, dtype=np.float32)
+        part = vector_parts.VectorPart(np.array([0]), one, one[0], np.array([b"key"]))
         (folder / "vector_parts").mkdir()
         np.savez(folder / "vector_parts" / "0.npz", **part._asdict())
         for place, names, _ in os.walk(folder):

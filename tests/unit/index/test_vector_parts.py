@@ -1,6 +1,9 @@
 """Parts of an index's vectors: cut by rows, written whole, merged in order."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from factories import build_page
 from PIL import Image
 from small_index import open_index
 
+from drag_ray.cluster.tasks import Step
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.encoders.embedding import Embedder, ImageEmbedder
 from drag_ray.engine.models.relevance import EMBEDDER_NOTE_NAME, EmbedderNote, write_note
@@ -18,6 +22,8 @@ from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, count_p
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.vectors import PROBE, PageVectors
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 TEXTS = ["wing spar load", "", "fuel pump oil filter rotor speed limit wing spar", "rotor", "oil"]
 
@@ -36,7 +42,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_parts_are_named_and_cut_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_parts, "_MAX_PAGES", 4)
-    parts = plan_parts(Path("parts"), 9)
+    parts = plan_parts(Path("parts"), range(9))
     assert [(path.name, part) for path, part in parts.items()] == [
         ("0000000000.npz", range(4)),
         ("0000000004.npz", range(4, 8)),
@@ -49,7 +55,7 @@ def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, 
     embedder = WindowEmbedder(config, index_dir / PAGES_NAME)
     paths = [tmp_path / "parts" / f"{number}.npz" for number in range(3)]
     for path, rows in zip(paths, (range(2), range(2, 4), range(4, 5)), strict=True):
-        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {
+        assert embedder({"path": str(path), "rows": list(rows)}) == {
             "pages": len(rows),
             "kind": "",
             "error": "",
@@ -96,7 +102,7 @@ def test_pages_without_text_make_a_part_without_vectors(tmp_path: Path, config: 
 
 def test_a_part_that_cannot_be_made_says_why_and_leaves_no_file(tmp_path: Path, index_dir: Path) -> None:
     config = EmbeddingConfig(model=str(tmp_path / "nowhere"))
-    row = WindowEmbedder(config, index_dir / PAGES_NAME)({"path": str(tmp_path / "part.npz"), "start": 0, "stop": 2})
+    row = WindowEmbedder(config, index_dir / PAGES_NAME)({"path": str(tmp_path / "part.npz"), "rows": [0, 1]})
     with pytest.raises(ConfigError, match=r"^embedding\.model '"):
         count_pages(row)
     assert list(tmp_path.iterdir()) == []
@@ -118,7 +124,7 @@ def test_each_picture_of_a_page_has_one_vector_with_the_row_of_its_page(pictured
     embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images")
     paths = [folder / "parts" / f"{number}.npz" for number in range(2)]
     for path, rows in zip(paths, (range(2), range(2, 3)), strict=True):
-        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {
+        assert embedder({"path": str(path), "rows": list(rows)}) == {
             "pages": len(rows),
             "kind": "",
             "error": "",
@@ -147,9 +153,70 @@ def test_a_damaged_picture_is_named_with_its_page_and_leaves_no_file(pictured: t
     (folder / "page_images" / keys[1]).write_bytes(b"no picture")
     config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
     embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images")
-    row = embedder({"path": str(folder / "part.npz"), "start": 0, "stop": 3})
+    row = embedder({"path": str(folder / "part.npz"), "rows": [0, 1, 2]})
     with pytest.raises(
         DataError, match=rf"^\S+{keys[1]}: the picture of manual\.pdf#3 is missing or damaged.* Run: rm -r {folder},"
     ):
         count_pages(row)
     assert not (folder / "part.npz").exists()
+
+
+def finish_vectors(stage_dir: Path, config: EmbeddingConfig, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Embed the pages of an index in this process; returns the rows that the model was given."""
+    pages = [build_page(page_number=number, text=text) for number, text in enumerate(texts, start=1)]
+    embedded: list[int] = []
+
+    def map_here(steps: list[Step], rows: list[dict[str, Any]], *_: object) -> Iterator[dict[str, Any]]:
+        embedder = steps[0].made(*steps[0].arguments)
+        for row in rows:
+            embedded.extend(row["rows"])
+            yield embedder(row)
+
+    monkeypatch.setattr(vector_parts, "map_rows", map_here)
+    identity = Identity("index", {"embedding": config.model_dump(mode="json")}, {"documents": repr(texts)})
+    with StageFolder(stage_dir, identity, keeps_earlier=True) as folder:
+        index_dir = open_index(folder.path, pages).index_dir
+        counts = {"windows": vector_parts.embed_texts(config, index_dir, folder)}
+        shutil.rmtree(folder.path / vector_parts.DIR_NAME, ignore_errors=True)
+        folder.finish(counts)
+    return embedded
+
+
+@pytest.mark.parametrize(
+    ("texts", "embedded"),
+    [
+        (["a new one", *TEXTS[:3], "oil", "fuel", "wing spar load", "rotor"], [0, 2, 5]),
+        (TEXTS[::-1], [3]),
+        (["fuel", *TEXTS, "fuel pump"], [0, 2, 6]),
+    ],
+    ids=["grown", "in another order", "at both ends"],
+)
+def test_pages_whose_text_the_earlier_index_has_keep_their_vectors(
+    tmp_path: Path, config: EmbeddingConfig, monkeypatch: pytest.MonkeyPatch, texts: list[str], embedded: list[int]
+) -> None:
+    monkeypatch.setattr(vector_parts, "_MAX_PAGES", 2)
+    monkeypatch.setattr(vector_parts, "_BATCH_KEPT", 2)
+    assert finish_vectors(tmp_path / "index", config, TEXTS, monkeypatch) == [0, 1, 2, 3, 4]
+    assert finish_vectors(tmp_path / "index", config, texts, monkeypatch) == embedded  # an empty page has no vector to keep
+    finish_vectors(tmp_path / "anew", config, texts, monkeypatch)
+    for name in ("rows.npy", "keys.npy"):
+        made, expected = (np.load(tmp_path / stage / "vectors" / name).tolist() for stage in ("index", "anew"))
+        assert made == expected
+    made, expected = (np.load(tmp_path / stage / "vectors" / "vectors.npy") for stage in ("index", "anew"))
+    assert made == pytest.approx(expected, abs=1e-6)
+    assert finish_vectors(tmp_path / "index", config, [text for text in texts if text], monkeypatch) == []
+
+
+def test_vectors_of_another_model_or_that_are_damaged_are_not_kept(
+    tmp_path: Path, config: EmbeddingConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    finish_vectors(tmp_path / "index", config, TEXTS, monkeypatch)
+    other = config.model_copy(update={"overlap_tokens": 3})
+    with caplog.at_level("INFO"):
+        assert finish_vectors(tmp_path / "index", other, TEXTS[:2], monkeypatch) == [0, 1]
+        assert "vectors are of another model or its options" in caplog.text
+        keys = tmp_path / "index" / "vectors" / "keys.npy"
+        keys.write_bytes(keys.read_bytes()[:-1] + b"x")
+        assert finish_vectors(tmp_path / "index", other, TEXTS[:3], monkeypatch) == [0, 1, 2]
+    assert "All pages are embedded: " in caplog.text
+    assert "keys.npy: holds other bytes than were written" in caplog.text

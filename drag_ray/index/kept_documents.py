@@ -1,0 +1,169 @@
+"""The documents that an earlier index has read: those that have not changed are not read again.
+
+`documents.parquet` in the folder of the index has the rows of all parts (see `document_parts`) in the order of the documents,
+each with its document, as a path from the folder of all, and the hash of the document's bytes. Its metadata says how they were
+read. It takes part in nothing else: whoever reads the index reads its pages.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from drag_ray.corpus import page_images
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.readers.document_parts import PAGE_ROWS
+from drag_ray.index.config import READERS
+from drag_ray.stage_runs.damage import read_list
+from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.file_access import reading
+from drag_ray.storage.json_text import parse_json
+
+_logger = logging.getLogger(__name__)
+
+TABLE_NAME = "documents.parquet"
+_UNREAD = {
+    *("documents", "questions", "allow_unanswerable", "limit_pages", "limit_questions"),
+    *("test_fraction", "split_by", "seed"),
+}
+"""Options of the corpus that no document is read by."""
+_KEY = ["document", "content"]
+_METADATA, _ROOT = "drag_ray.reading", "folder"
+
+
+@dataclass(frozen=True)
+class KeptDocuments:
+    """The documents of an index, and what an earlier one has read of them.
+
+    Attributes:
+        listed: `path`, `document`, `content`, `rank`, a row each in their order; those with `is_kept` are not read again.
+        num_removed: documents that the earlier index has and this one has not.
+        rows: those of the documents that are kept; None where none is.
+        images_dir: the store of their images.
+    """
+
+    listed: pl.DataFrame
+    num_removed: int = 0
+    rows: pl.LazyFrame | None = None
+    images_dir: Path | None = None
+
+    def list_changed(self) -> list[Path]:
+        """The documents that are to be read."""
+        return [Path(path) for path in self.listed.filter(~pl.col("is_kept"))["path"]]
+
+    def count(self) -> dict[str, int]:
+        """Counts for a summary: kept_documents, read_documents, removed_documents."""
+        num_kept = int(self.listed["is_kept"].sum())
+        return {
+            "kept_documents": num_kept,
+            "read_documents": self.listed.height - num_kept,
+            "removed_documents": self.num_removed,
+        }
+
+    def write(self, part_paths: Sequence[Path], stage_dir: Path, reading_options: dict[str, Any]) -> Path:
+        """Write the table with what is kept and what was read, take the images of what is kept, and return the table's path.
+
+        Raises:
+            ArtifactError: a part cannot be read, or the disk refuses.
+        """
+        table_path = stage_dir / TABLE_NAME
+        ranks = self.listed.lazy().select(*_KEY, "path", "rank")
+        sources = []
+        if part_paths:
+            parts = pl.scan_parquet(list(part_paths), glob=False).rename({"document": "path"})
+            sources.append(parts.join(ranks, on="path", how="inner", maintain_order="left").drop("path"))
+        if self.rows is not None:
+            sources.append(self.rows.join(ranks.drop("path"), on=_KEY, how="inner", maintain_order="left"))
+        columns = [*PAGE_ROWS.names, "content"]
+        rows = pl.concat([source.select(*columns, "rank") for source in sources]).sort("rank", maintain_order=True)
+        with reading(stage_dir), artifacts.whole_or_absent(table_path) as scratch:
+            said = {_METADATA: json.dumps(reading_options)}
+            rows.select(columns).sink_parquet(scratch, compression="zstd", compression_level=1, metadata=said)
+        if self.rows is not None and self.images_dir is not None:
+            images = self.rows.select("image").filter(pl.col("image") != "").unique().collect()["image"]
+            ImageStore(stage_dir / page_images.DIR_NAME).take_over(self.images_dir, images)
+        return table_path
+
+
+def describe_reading(corpus: CorpusConfig, stage_version: int, root: Path) -> dict[str, Any]:
+    """All that pages of documents depend on beside their bytes, and the folder that they are named from."""
+    options = {f"corpus.{name}": value for name, value in corpus.model_dump(mode="json", exclude=_UNREAD).items()}
+    return {"version of the stage": stage_version, **options, **{name: version(name) for name in READERS}, _ROOT: str(root)}
+
+
+def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, reading_options: dict[str, Any]) -> KeptDocuments:
+    """Compare documents with those that an earlier index has read, by the hash of their bytes.
+
+    One that could not be read whole, or has lost an image, is read again; all are where they would be read otherwise now.
+
+    Args:
+        documents: in their order.
+        root: the folder of all.
+        earlier_dir: the folder of the earlier index, finished.
+        reading_options: see `describe_reading`.
+    """
+    listed = _list_contents(documents, root)
+    problem = _find_problem(earlier_dir, reading_options) if earlier_dir else ""
+    if earlier_dir is None or problem:
+        if problem:
+            _logger.info(f"All documents are read: {problem}.")
+        return KeptDocuments(listed.with_columns(is_kept=pl.lit(False)))
+    rows = pl.scan_parquet(earlier_dir / TABLE_NAME)
+    with reading(earlier_dir):
+        is_broken = (pl.col("kind") == "broken_file").any()
+        known = rows.group_by(_KEY).agg(is_broken.alias("is_broken"), pl.col("image").unique()).collect()
+        images_dir = earlier_dir / page_images.DIR_NAME
+        there = pl.Series(["", *ImageStore(images_dir).list_keys()], dtype=pl.String)
+        has_images = pl.col("image").list.eval(pl.element().is_null() | pl.element().is_in(there.implode())).list.all()
+        whole = known.filter(~pl.col("is_broken") & has_images)
+    kept = listed.join(whole.with_columns(is_kept=pl.lit(True)), on=_KEY, how="left", maintain_order="left")
+    kept = kept.select(*listed.columns, pl.col("is_kept").fill_null(False))
+    num_removed = known.join(listed, on="document", how="anti")["document"].n_unique()
+    # Places and reasons name documents by their whole paths.
+    named = pl.col("place", "reason").str.replace_all(_read_reading(earlier_dir)[_ROOT], str(root), literal=True)
+    taken = rows.with_columns(named).join(kept.lazy().filter("is_kept"), on=_KEY, how="semi", maintain_order="left")
+    return KeptDocuments(kept, num_removed, taken if kept["is_kept"].any() else None, images_dir)
+
+
+def _list_contents(documents: Sequence[Path], root: Path) -> pl.DataFrame:
+    with ThreadPoolExecutor() as pool:
+        contents = list(pool.map(_hash, documents))
+    names = [str(path).removeprefix(f"{root if root.is_dir() else root.parent}/") for path in documents]
+    columns = {"path": list(map(str, documents)), "document": names, "content": contents}
+    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).with_row_index("rank")
+
+
+def _hash(path: Path) -> str:
+    """Hexadecimal digits that stand for the bytes of a document; empty where they cannot be read."""
+    digest = read_one("broken_file", str(path), _digest, path)  # reading it says what is wrong
+    return "" if isinstance(digest, Problem) else digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+
+
+def _find_problem(earlier_dir: Path, reading_options: dict[str, Any]) -> str:
+    """The reason why nothing of an earlier index can be kept; empty where it can."""
+    path = earlier_dir / TABLE_NAME
+    listed = read_list(earlier_dir, artifacts.require_manifest(earlier_dir)) or []
+    if not any(checksum.path == TABLE_NAME and not checksums.compare(path, checksum) for checksum in listed):
+        return f"{path} is missing, as in an index of an earlier version, or not what was written"
+    earlier = _read_reading(earlier_dir)
+    others = [name for name in (earlier | reading_options) if earlier.get(name) != reading_options.get(name) and name != _ROOT]
+    return f"those of the earlier index were read with another {', '.join(others)}" if others else ""
+
+
+def _read_reading(earlier_dir: Path) -> dict[str, Any]:
+    with reading(earlier_dir):
+        return parse_json(pl.read_parquet_metadata(earlier_dir / TABLE_NAME)[_METADATA])

@@ -1,0 +1,159 @@
+"""Documents that an earlier index has read are kept where their bytes and how they are read are the same."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from PIL import Image
+
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME as IMAGES_DIR_NAME
+from drag_ray.corpus.readers import document_parts
+from drag_ray.corpus.readers.documents import list_documents, read_document
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.index.kept_documents import TABLE_NAME, KeptDocuments, describe_reading, find_kept
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
+
+Change = Callable[[Path], object]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.md").write_text("# Rotor\n\n[spar](sub/b.txt)")
+    (folder / "sub" / "b.txt").write_text("spar\fof two pages")
+    (folder / "z.jsonl").write_text('{"file": "a.md", "page": 1, "text": "of the table"}\n{half a line\n')
+    for colour in ("red", "blue"):
+        Image.new("RGB", (40, 30), colour).save(folder / f"{colour}.png")
+    (folder / "broken.pdf").write_bytes(b"%PDF")
+    return folder
+
+
+def build(root: Path, stage_dir: Path, earlier_dir: Path | None = None, **options: Any) -> KeptDocuments:
+    """Read documents as the stage does, without Ray, and finish the folder."""
+    config = CorpusConfig(documents=str(root), page_images=True, ocr="off", **options)
+    documents, _ = list_documents(root)
+    reading = describe_reading(config, 1, root)
+    reader = PageReader(config, ImageStore(stage_dir / IMAGES_DIR_NAME))
+    read = partial(read_document, root=root, reader=reader)
+    with StageFolder(stage_dir, Identity("index", {}, {"documents": stage_dir.name})) as folder:
+        kept = find_kept(documents, root, earlier_dir, reading)
+        parts = {document_parts.build_part_path(stage_dir / ".parts", part): part for part in plan(kept)}
+        for path, part in parts.items():
+            document_parts.write_part(path, part, read)
+        kept.write(list(parts), stage_dir, reading)
+        folder.finish({})
+    return kept
+
+
+def plan(kept: KeptDocuments) -> list[document_parts.Part]:
+    return list(document_parts.plan_parts(kept.list_changed(), lambda path: 1))
+
+
+def read_table(stage_dir: Path) -> list[dict[str, Any]]:
+    return pl.read_parquet(stage_dir / TABLE_NAME).to_dicts()
+
+
+def change_nothing(root: Path) -> None:
+    pass
+
+
+def change_much(root: Path) -> None:
+    (root / "a.md").write_text("# Another rotor")
+    (root / "blue.png").unlink()
+    (root / "0.txt").write_text("the first of all")
+    (root / "sub" / "b.txt").touch()
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        (change_nothing, (5, 1, 0)),
+        (change_much, (3, 3, 1)),
+        (lambda root: (root / "red.png").rename(root / "green.png"), (4, 2, 1)),
+        (lambda root: (root / "red.png").write_bytes((root / "blue.png").read_bytes()), (4, 2, 0)),
+    ],
+    ids=["nothing", "much", "a name", "a twin"],
+)
+def test_what_is_kept_and_read_is_what_is_read_from_nothing(
+    root: Path, tmp_path: Path, change: Change, counts: tuple[int, int, int]
+) -> None:
+    build(root, tmp_path / "first")
+    change(root)
+    kept = build(root, tmp_path / "second", tmp_path / "first")
+    assert tuple(kept.count().values()) == counts
+    assert kept.count().keys() == {"kept_documents", "read_documents", "removed_documents"}
+    build(root, tmp_path / "anew")
+    assert read_table(tmp_path / "second") == read_table(tmp_path / "anew")
+    stores = [ImageStore(tmp_path / name / IMAGES_DIR_NAME) for name in ("second", "anew")]
+    assert stores[0].list_keys() == stores[1].list_keys()
+    for key in stores[0].list_keys():
+        stores[0].open(key)
+    merged = [document_parts.merge_parts([tmp_path / name / TABLE_NAME]) for name in ("second", "anew")]
+    assert merged[0][0].equals(merged[1][0])
+    assert merged[0][1] == merged[1][1]
+
+
+def test_documents_that_have_moved_are_named_where_they_are(root: Path, tmp_path: Path) -> None:
+    build(root, tmp_path / "first")
+    moved = root.rename(tmp_path / "moved")
+    kept = build(moved, tmp_path / "second", tmp_path / "first")
+    assert kept.count()["kept_documents"] == 5
+    build(moved, tmp_path / "anew")
+    assert read_table(tmp_path / "second") == read_table(tmp_path / "anew")
+
+
+def test_one_file_alone_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text("rotor")
+    build(file, tmp_path / "first")
+    assert build(file, tmp_path / "second", tmp_path / "first").count()["kept_documents"] == 1
+
+
+def test_a_document_that_has_lost_an_image_is_read_again(root: Path, tmp_path: Path) -> None:
+    build(root, tmp_path / "first")
+    store = ImageStore(tmp_path / "first" / IMAGES_DIR_NAME)
+    (store.root / store.list_keys()[0]).unlink()
+    build(root, tmp_path / "second", tmp_path / "first")
+    assert len(ImageStore(tmp_path / "second" / IMAGES_DIR_NAME).list_keys()) == 2
+
+
+def damage(folder: Path) -> None:
+    path = folder / TABLE_NAME
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "options", "reason"),
+    [
+        (damage, {}, "is missing, as in an index of an earlier version, or not what was written"),
+        (lambda folder: (folder / TABLE_NAME).unlink(), {}, "is missing, as in an index of an earlier version"),
+        (change_nothing, {"page_words": 10, "page_image_dpi": 72}, "another corpus.page_image_dpi, corpus.page_words"),
+    ],
+    ids=["damaged", "missing", "other options"],
+)
+def test_an_earlier_index_that_is_of_no_use_is_said_and_all_are_read(
+    root: Path, tmp_path: Path, spoil: Change, options: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    build(root, tmp_path / "first")
+    spoil(tmp_path / "first")
+    with caplog.at_level(logging.INFO):
+        kept = build(root, tmp_path / "second", tmp_path / "first", **options)
+    assert kept.count() == {"kept_documents": 0, "read_documents": 6, "removed_documents": 0}
+    assert "All documents are read: " in caplog.text
+    assert reason in caplog.text
+
+
+def test_options_that_no_document_is_read_by_keep_them(root: Path, tmp_path: Path) -> None:
+    build(root, tmp_path / "first")
+    others = {"limit_pages": 3, "seed": 5, "test_fraction": 0.5}
+    assert build(root, tmp_path / "second", tmp_path / "first", **others).count()["kept_documents"] == 5
