@@ -281,12 +281,12 @@ class _RowWriter:
         num_shown = len(self.shown)
         sides = [self._read_side(side) for side in _SIDES]
         if len(self.shown) > num_shown:
-            raise DataError("chosen or rejected shows an image, which only what was asked may. Leave the row out.")
+            raise DataError("chosen or rejected shows an image. Show it in prompt, and begin chosen and rejected with the reply.")
         sides = [said[len(prompt) :] if said[: len(prompt)] == prompt else said for said in sides]
         if all(message["role"] == "system" for message in prompt):
             same = [ours for ours, _ in takewhile(lambda both: both[0] == both[1], zip(*sides, strict=False))]
             prompt, sides = prompt + same, [said[len(same) :] for said in sides]
-        if not prompt or prompt[-1]["role"] == "assistant":
+        if not prompt or prompt[-1]["role"] in ("system", "assistant"):
             raise DataError("what was asked is empty or ends with a reply. End it where chosen and rejected begin.")
         if not all(said and said[0]["role"] == "assistant" for said in sides):
             raise DataError("expected chosen and rejected to be a reply of the assistant each, after the same messages or alone.")

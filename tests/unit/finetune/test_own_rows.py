@@ -272,7 +272,7 @@ def test_the_first_row_that_cannot_be_learned_is_named_with_its_line(tmp_path: P
         ({"prompt": "a", "chosen": [MESSAGES[1]], "rejected": "c"}, r"a.jsonl:1: expected chosen and rejected to be a reply"),
         ({"prompt": "a", "chosen": [], "rejected": "c"}, r"a.jsonl:1: expected chosen and rejected to be a reply"),
         ({"messages": [MESSAGES[1], REPLY], "chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with"),
-        ({"chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with a reply"),
+        ({"system": "a", "chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with a reply"),
         (
             {"prompt": "a", "chosen": REPLY | {"content": [{"type": "image", "image": "a.png"}]}, "rejected": "c"},
             r"a.jsonl:1: .*reply of the assistant is empty",
