@@ -190,14 +190,18 @@ def test_a_batch_of_another_prompt_or_of_other_pixels_is_refused(
     other = write_model(
         tmp_path / "other", embedded_model_dir(), SHAPES_TINY, max_pixels=128 * 128
     )  # which cuts images otherwise
-    with pytest.raises(DataError, match=r"row 8: the prompt of a reply becomes \d+ tokens with 1 images.*Set engine\.model"):
+    with pytest.raises(
+        DataError, match=r"row 8 \(\S+\): the prompt of a reply becomes \d+ tokens with 1 images.*Set engine\.model"
+    ):
         GRPO().tokenize(rows, open_tokenizer(str(other), run_dir))
     told = json.loads(json.dumps(rows[1]))
     told["prompt"][-1]["content"][0]["text"] += " "
-    with pytest.raises(DataError, match=r"row 1: the prompt of a reply becomes \d+ tokens with 0 images"):
+    with pytest.raises(DataError, match=r"row 1 \(\S+\): the prompt of a reply becomes \d+ tokens with 0 images"):
         GRPO().tokenize([told], open_tokenizer(model, run_dir))
     [taught] = format_rows([rolled.trajectories[1]], "rejection", tmp_path)
-    with pytest.raises(DataError, match=r"row 1: the prompt of a reply becomes \d+ tokens with 3 images.*--no-finetune\.compare"):
+    with pytest.raises(
+        DataError, match=r"row 1 \(\S+\): the prompt of a reply becomes \d+ tokens with 3 images.*--no-finetune\.compare"
+    ):
         SFT(rows="rejection").tokenize([taught], open_tokenizer(str(other), run_dir))
     tokenize = open_tokenizer(model, run_dir)
     [step] = GRPO().tokenize(rows[8:9], tokenize).rows
