@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from bench_collect_images import write_page
 from plain_trl import PlainOptions
-from qwen3_vl_shapes import SHAPES_8B, SHAPES_TINY, write_model, write_random_weights
+from qwen3_vl_shapes import SHAPES_8B, SHAPES_TEXT, SHAPES_TINY, write_model, write_random_weights
 from record import write_result
 from transformers import AutoModelForCausalLM, Qwen2Config
 from watch import Watch
@@ -53,36 +53,6 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
 _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
-_TEXT_SHAPES: dict[str, dict[str, Any]] = {
-    # Qwen/Qwen2.5-1.5B-Instruct and Qwen/Qwen2.5-7B-Instruct, config.json
-    "1.5b": {
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
-    },
-    "7b": {
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "vocab_size": 152064,
-        "tie_word_embeddings": False,
-    },
-    "tiny-text": {
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 49152,
-        "tie_word_embeddings": True,
-    },
-}
 _WAYS = {
     "padded": ["--no-finetune.sft.packing"],
     "packed": ["--finetune.sft.packing"],
@@ -210,9 +180,7 @@ def write_text_model(folder: Path, tokenizer_dir: Path, shapes: dict[str, Any]) 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded", help="as engine.model")
-    parser.add_argument(
-        "--shapes", help=f"of models that are made here, with random weights: {', '.join(_SHAPES | _TEXT_SHAPES)}"
-    )
+    parser.add_argument("--shapes", help=f"of models that are made here, with random weights: {', '.join(_SHAPES | SHAPES_TEXT)}")
     parser.add_argument("--workers", default="1", help="training processes, comma-separated")
     parser.add_argument("--zero", default="auto", help="as finetune.deepspeed, comma-separated")
     parser.add_argument("--steps", type=int, default=12)
@@ -230,8 +198,8 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
 
 def make_model(options: argparse.Namespace, shapes: str, scratch: Path) -> str:
     """The model that is named, or one of the shapes, in a folder."""
-    if shapes in _TEXT_SHAPES:
-        return write_text_model(scratch / shapes, Path(resolve_model(options.model)), _TEXT_SHAPES[shapes])
+    if shapes in SHAPES_TEXT:
+        return write_text_model(scratch / shapes, Path(resolve_model(options.model)), SHAPES_TEXT[shapes])
     if shapes:
         model = str(write_model(scratch / "model", Path(options.model), _SHAPES[shapes]))
         write_random_weights(scratch / "model")

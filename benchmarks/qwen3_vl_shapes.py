@@ -1,4 +1,5 @@
-"""Model folders with the shapes of Qwen3-VL and no weights: for speed measurements and for tests of the image path.
+"""Model folders with the shapes of Qwen3-VL and no weights: for speed measurements and for tests of the image path; and shapes of
+Qwen2.5.
 
 vLLM makes random weights for such a folder with `engine.load_format = "dummy"`.
 """
@@ -48,6 +49,36 @@ SHAPES_TINY: dict[str, Any] = {
         "num_heads": 2,
         "out_hidden_size": 64,
         "deepstack_visual_indexes": [1],
+    },
+}
+SHAPES_TEXT: dict[str, dict[str, Any]] = {
+    # Qwen/Qwen2.5-1.5B-Instruct and Qwen/Qwen2.5-7B-Instruct, config.json
+    "1.5b": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    },
+    "7b": {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+    },
+    "tiny-text": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
     },
 }
 IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")

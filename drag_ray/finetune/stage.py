@@ -117,10 +117,10 @@ def _train_within_memory(train: Callable[[FinetuneConfig], Outcome], settings: F
         outcome = train(settings)
     except GpuMemoryError as error:  # of one of several processes
         outcome = error
-    size = settings.batch_size
-    factor = next((number for number in range(2, size + 1) if size % number == 0), 0)
     if not isinstance(outcome, GpuMemoryError):
         return outcome
+    size = settings.batch_size
+    factor = next((number for number in range(2, size + 1) if size % number == 0), 0)
     if not factor:
         remedy = "finetune.gradient_checkpointing, a lower finetune.max_length, or finetune.quantization nf4"
         return GpuMemoryError(f"{outcome}\nNo fewer rows can be learned at once. Set {remedy}.")

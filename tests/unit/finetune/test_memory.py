@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from qwen3_vl_shapes import SHAPES_TEXT
 from training_cases import SHAPE
 from transformers import AutoConfig, LlamaConfig, Qwen2Config
 
@@ -18,21 +19,12 @@ from drag_ray.finetune.stage import Outcome, _train_within_memory
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "finetune_packing.json"
 IN_FOUR_BITS: dict[str, Any] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-SEVEN_B = {  # Qwen/Qwen2.5-7B-Instruct, config.json
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-    "tie_word_embeddings": False,
-}
 
 
 @pytest.fixture(scope="module")
 def seven_b(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seven_b")
-    Qwen2Config.from_dict(SEVEN_B).save_pretrained(folder)
+    Qwen2Config.from_dict(SHAPES_TEXT["7b"]).save_pretrained(folder)
     return folder
 
 
