@@ -54,7 +54,11 @@ _WAYS = {
 def write_finetune_packing() -> str:
     """Training speed of packed rows, by the stage and by plain TRL."""
     results = read_results("finetune_packing")
-    names = {rows: f"7b, rows of {rows}" for rows in ("300-700", "4096")}
+    names = {
+        f"{size}, rows of {rows}": f"{shapes}, rows of {rows}"
+        for shapes, size in (("1.5b", "1.5B"), ("7b", "7B"))
+        for rows in ("300-700", "4096")
+    }
     cells = [
         [
             text,
@@ -65,7 +69,7 @@ def write_finetune_packing() -> str:
         ]
         for way, text in _WAYS.items()
     ]
-    return to_table(["tokens/s, memory of the GPU", *(f"rows of {rows} tokens" for rows in names)], cells)
+    return to_table(["tokens/s, memory of the GPU", *names], cells)
 
 
 _SERVERS = {
