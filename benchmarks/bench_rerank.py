@@ -2,7 +2,7 @@
 
 python benchmarks/bench_rerank.py [--lists 8] [--candidates 20] [--window 8] [--step 4]
 
-V-Retrver restarts its engine for each window (docs/tasks.md). Here the embedded model puts lists of words in order, of which it
+V-Retrver restarts its engine for each window (docs/tools.md). Here the embedded model puts lists of words in order, of which it
 knows nothing: what is measured is time.
 """
 

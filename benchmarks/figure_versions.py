@@ -34,6 +34,6 @@ def write_measured_versions() -> str:
     gpu = _read_pins("gpu")
     return to_paragraph(
         f"""All figures of GPUs were measured with vLLM {gpu["vllm"]}, PyTorch {gpu["torch"]} and transformers
-        {gpu["transformers"]}, which `runtime_env/gpu.txt` pins ([versions](install.md#versions)); those of CPUs with what
+        {gpu["transformers"]}, which `runtime_env/gpu.txt` pins ([versions](quickstart.md#versions)); those of CPUs with what
         `runtime_env/cpu.txt` pins."""
     )

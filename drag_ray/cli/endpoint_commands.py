@@ -11,9 +11,9 @@ from typing import Any
 from drag_ray.messages import format_json, to_displayable
 
 ENDPOINT_COMMANDS = {
-    "search": "Search with a running endpoint: the pages that a model's search finds for a question.",
-    "ask": "Ask a running endpoint a question: the agent's turns as it takes them, and its answer with the pages that it cites.",
-    "canary": "Prove that an endpoint or a merged model writes as an adapter does, by its probabilities beside those of PEFT.",
+    "search": "Search with a running endpoint: show the pages that a model's query finds for a question.",
+    "ask": "Ask a running endpoint a question; show the agent's turns as they happen, and its answer with citations.",
+    "canary": "Prove that an endpoint or a merged model has an adapter's weights, by comparing its probabilities with PEFT's.",
     "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
 }
 _REPLY_CHARS = 200

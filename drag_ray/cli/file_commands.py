@@ -14,19 +14,19 @@ from drag_ray.messages import to_displayable
 
 FILE_COMMANDS = {
     "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
-    "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
-    "import": "Take trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run.",
-    "export": "Write the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
-    "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
+    "inspect": "Show the trained tokens of a file of training rows, the lengths of its rows and their duplicates.",
+    "import": "Import trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run.",
+    "export": "Export the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
+    "score": "Score a finished evaluation or collection again with another top_k, depth or measures, without a model.",
     "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
-    "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
-    "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
-    "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
-    "review": "Look at the test questions of a run beside their pages, on a page for the browser, and say which are kept.",
-    "kinds": "Tell by real questions which kinds of written questions a ranker learns most from, and which mix to go on with.",
-    "merge": "Write a model with an adapter merged into its weights, in a folder that transformers and vLLM load by itself.",
-    "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
-    "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
+    "verify": "Verify the files of a run's finished stages, or accept that they were changed.",
+    "status": "Show the progress of a run: its stages, their figures, and the time of the last write.",
+    "cost": "Show the cost of a run's stages and of a question of its collection, and estimate the cost of more questions.",
+    "review": "Review the test questions of a run beside their pages, in the browser: keep, drop or edit each.",
+    "kinds": "Compare kinds of written questions by how much a ranker learns from them, measured on real questions.",
+    "merge": "Merge an adapter into its model, as a folder that transformers and vLLM load by themselves.",
+    "push": "Send the finished stages of a run to an object store, by its URI; skip what is already there.",
+    "pull": "Fetch finished stages from an object store into a run's folder; skip what is already there.",
 }
 
 

@@ -1,7 +1,7 @@
 """Worth of the kinds of written questions: what a ranker learns with and without each, told by real questions.
 
 The ranker is the model of `features`. It learns in seconds on a CPU, so that each mix is drawn and learned several times; two
-trainings of a small cross-encoder on the same questions can be further apart than any kinds are (docs/questions.md).
+trainings of a small cross-encoder on the same questions can be further apart than any kinds are (docs/documents.md).
 """
 
 from collections import Counter

@@ -57,7 +57,7 @@ _NUM_LEARNED_BY = 500
 """validation questions that are enough for two factors; a model reads the pages of each"""
 _UNJUDGED_SHARE = 0.5
 """of a language model that was trained to read, where nothing says what it counts: after 90 questions it gained so; a small
-encoder, which has learned nothing by then, would mislead (docs/methods/encoders.md)"""
+encoder, which has learned nothing by then, would mislead (docs/train/rankers.md)"""
 _EVALUATION_DEPTH = 5
 """Folders between a run and the manifest of an evaluation that was set aside: rounds/2/evaluate/_previous/NAME."""
 

@@ -39,7 +39,7 @@ class FinetuneConfig(Methods):
     """how the model learns, with the options of the section of that name; those of the others do not count"""
     data: str = ""
     """conversations of your own to learn from in the place of the run's rows, with the methods sft and dpo: a file (messages,
-    ShareGPT, or as the dataset_info.json beside it says), or the folder of a data set; see docs/methods/own_data.md"""
+    ShareGPT, or as the dataset_info.json beside it says), or the folder of a data set; see docs/train.md"""
     validation_data: str = ""
     """the same for the validation loss; where it is empty, what data calls validation, or nothing"""
     start: Literal["policy", "base"] = "policy"

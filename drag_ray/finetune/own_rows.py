@@ -34,7 +34,7 @@ from drag_ray.storage.json_text import parse_json
 _logger = logging.getLogger(__name__)
 
 DESCRIPTION_NAME = "dataset_info.json"
-_REMEDY = f"Rename them, or say what they are for in a {DESCRIPTION_NAME} beside the file (docs/methods/own_data.md)."
+_REMEDY = f"Rename them, or say what they are for in a {DESCRIPTION_NAME} beside the file (docs/train.md)."
 _SAVED_NAMES = ("state.json", "dataset_dict.json")
 """Files that `save_to_disk` of Hugging Face's datasets leaves, with a `dataset_info.json` of its own."""
 _SPLIT_NAME = re.compile(r"(.+?)(?:-\d{5}-of-\d{5}.*)?(?:\.jsonl|\.jsonl\.gz|\.parquet)")

@@ -271,7 +271,7 @@ def check_trained_for(config: EmbeddingConfig, index_fingerprint: str) -> None:
     doubt = (
         f"embedding.model {config.model!r} was trained for another index ({note.index_fingerprint}) than is embedded "
         f"({index_fingerprint}). Where that is another collection, its vectors can find far less than words do "
-        "(docs/methods/encoders.md): compare `dense` with `question` in an evaluation, or train one for this index."
+        "(docs/train/rankers.md): compare `dense` with `question` in an evaluation, or train one for this index."
     )
     if not config.other_index:
         raise ConfigError(f"{doubt} An index that has grown is another too: --embedding.other-index embeds it so.")

@@ -31,7 +31,7 @@ class ProcessConfig(BaseConfig):
     """what a reply is worth to reinforcement learning; gain: what it improves on the best so far, the question at first, less
     costs; candidates: the share of the evidence that it adds to the pages of the question and of the searches before, as they are
     given to a model that reads them, less costs; v_retrver (task rerank) and opensearch_vl (task answer): as those systems have
-    it, see docs/tasks.md; package.module:function: what a function of yours gives each reply, see docs/extending.md"""
+    it, see docs/tools.md; package.module:function: what a function of yours gives each reply, see docs/extend.md"""
     candidate_depth: int = Field(default=20, ge=1)
     """with the reward candidates: pages that are taken of each search, as far as they were recorded (agent.depth)"""
     answer_weight: float = Field(default=0.0, ge=0.0)

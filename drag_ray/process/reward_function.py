@@ -1,7 +1,7 @@
 """Rewards by a function of the user's, which `process.reward` names as `package.module:function`.
 
 It is given a `Rollout` and returns a number for each of its replies, in their order. These take the place of the rewards of this
-package; what becomes of them, the return of a reply and whom it is compared with, is the same (docs/methods/rl.md, Credit). Who
+package; what becomes of them, the return of a reply and whom it is compared with, is the same (docs/train/rl.md, Credit). Who
 has one number for a rollout gives it to the last reply, and 0 to the others: the reward of a rollout is their sum.
 
     def reward_brevity(rollout: Rollout) -> list[float]:

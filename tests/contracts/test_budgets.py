@@ -44,7 +44,7 @@ LINES = {
 FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_490
+TEST_LINES = 51_580
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -136,7 +136,7 @@ def test_gpu_pins_are_those_that_figures_were_measured_with() -> None:
 
 def test_extras_are_those_that_the_documentation_names() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    text = (ROOT / "docs" / "install.md").read_text()
+    text = (ROOT / "docs" / "quickstart.md").read_text()
     assert set(extras) == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 

@@ -83,7 +83,7 @@ def describe_other_index(files: RerankerFiles, index_dir: Path) -> str:
     return (
         f"rerank.model {files.config.model!r} was trained for another index ({files.index_fingerprint}) than is searched "
         f"({searched}). Where that is another collection, it can put its pages in a far worse order than the search has "
-        "them in (docs/methods/rerank.md): compare `rerank` with `question` in an evaluation, or train one for this index."
+        "them in (docs/train/rankers.md): compare `rerank` with `question` in an evaluation, or train one for this index."
     )
 
 
