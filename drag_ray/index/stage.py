@@ -81,7 +81,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     root = _prepare_documents(corpus, folder)
     questions_path = _locate_questions(corpus, root, folder)
     documents, problems = list_documents(root, questions_path)
-    reading = describe_reading(corpus, folder.identity.version, root)
+    reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
     _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
     part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
@@ -168,19 +168,24 @@ def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
     return root
 
 
-def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, folder: StageFolder) -> list[Path]:
-    """The files of the parts of all documents, in the documents' order; only parts without a file are read."""
+def _read_documents(contents: dict[Path, str], root: Path, corpus: CorpusConfig, folder: StageFolder) -> list[Path]:
+    """The files of the parts of all documents, in the documents' order; only parts without a file are read.
+
+    Args:
+        contents: the documents, each with the hash of its bytes.
+    """
     ray.data.DataContext.get_current().enable_progress_bars = False
     stage_dir = folder.path.resolve()
     limits = (corpus.document_memory_gib, corpus.document_cpu_s)
     with closing(DocumentProcess(*limits)) as process:
-        planned = list(document_parts.plan_parts(documents, partial(process.count_pages, max_pages=corpus.document_pages)))
-    plan = {document_parts.build_part_path(stage_dir / document_parts.DIR_NAME, part): part for part in planned}
+        planned = list(document_parts.plan_parts(list(contents), partial(process.count_pages, max_pages=corpus.document_pages)))
+    parts_dir = stage_dir / document_parts.DIR_NAME
+    plan = {document_parts.build_part_path(parts_dir, part, contents): part for part in planned}
     left = [path for path in plan if not path.exists()]
     if not left:
         return list(plan)
     reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
-    costs = ReadingCosts(stage_dir / document_parts.DIR_NAME / "costs", corpus.document_total_cpu_s)
+    costs = ReadingCosts(parts_dir / "costs", corpus.document_total_cpu_s)
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])

@@ -9,8 +9,8 @@ import hashlib
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -83,13 +83,13 @@ class Kept(NamedTuple):
 
 
 def plan_parts(parts_dir: Path, rows: Sequence[int]) -> dict[Path, Sequence[int]]:
-    """The file of each part and its rows, in their order.
+    """The file of each part, named by its rows, and these, in their order.
 
     Args:
         rows: of the pages that are to be embedded, ascending.
     """
     parts = (rows[start : start + _MAX_PAGES] for start in range(0, len(rows), _MAX_PAGES))
-    return {parts_dir / f"{part[0]:010}.npz": part for part in parts}
+    return {parts_dir / f"{part[0]:010}-{artifacts.compute_fingerprint(list(part))}.npz": part for part in parts}
 
 
 class PartEmbedder(ABC):
@@ -256,7 +256,8 @@ def embed_texts(config: EmbeddingConfig, index_dir: Path, folder: StageFolder) -
     record = read_record(index_dir)
     check_trained_for(config, record.fingerprint)
     kept = _find_kept(embedder, "embedding", vectors.DIR_NAME, record.num_pages, folder)
-    paths = _embed_parts(embedder, config.device, stage_dir / DIR_NAME, record.num_pages, kept, folder)
+    embed = partial(_embed_parts, embedder, config.device, stage_dir / DIR_NAME, record.num_pages, folder)
+    paths, kept = _embed_as_one(embed, kept)
     return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config, kept)
 
 
@@ -288,7 +289,8 @@ def embed_pictures(config: ImageEmbeddingConfig, index_dir: Path, images_dir: Pa
     embedder = Step(PictureEmbedder, (config, index_dir.resolve() / PAGES_NAME, images_dir.resolve()))
     record = read_record(index_dir)
     kept = _find_kept(embedder, "image_embedding", vectors.IMAGES_DIR_NAME, record.num_pages, folder)
-    paths = _embed_parts(embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, kept, folder)
+    embed = partial(_embed_parts, embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, folder)
+    paths, kept = _embed_as_one(embed, kept)
     return merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config, kept)
 
 
@@ -315,8 +317,17 @@ def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, fold
     return Kept(earlier, np.array(rows, np.int64), np.array(places, np.int64), np.array(kept_keys, KEY_TYPE))
 
 
+def _embed_as_one(embed: Callable[[Kept | None], list[Path]], kept: Kept | None) -> tuple[list[Path], Kept | None]:
+    """The parts and what is kept, all of one model: a name on the Hugging Face Hub may stand for another one than before."""
+    paths = embed(kept)
+    if kept is None or all(kept.earlier.record.is_of(read_part(path).probe) for path in paths):
+        return paths, kept
+    _logger.info("All pages are embedded: the model is no longer the one that made the vectors of the earlier index.")
+    return embed(None), None
+
+
 def _embed_parts(
-    embedder: Step, device: str, parts_dir: Path, num_pages: int, kept: Kept | None, folder: StageFolder
+    embedder: Step, device: str, parts_dir: Path, num_pages: int, folder: StageFolder, kept: Kept | None
 ) -> list[Path]:
     """The parts of the vectors of all pages that are not kept, by what makes them; those with a file are kept too."""
     known = set(kept.rows.tolist()) if kept else set[int]()
@@ -376,17 +387,23 @@ def merge_parts(
 
 
 def _read_in_order(part_paths: Sequence[Path], kept: Kept | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The parts, each with what is kept of the pages before its last one, and then the rest of what is kept."""
-    start = 0
+    """The parts with what is kept of the pages between theirs, a batch of that at a time, and then the rest of what is kept."""
+    place = 0
     for part in map(read_part, part_paths):
-        if kept is None or not len(part.rows):
-            yield part.rows, part.vectors
-            continue
-        stop = int(np.searchsorted(kept.rows, part.rows[-1]))
-        rows, embedded = map(np.concatenate, zip(part[:2], kept.read(start, stop), strict=True))
-        order = np.argsort(rows, kind="stable")
-        yield rows[order], embedded[order]
-        start = stop
-    if kept is not None:
-        for place in range(start, len(kept.rows), _BATCH_KEPT):
-            yield kept.read(place, place + _BATCH_KEPT)
+        rows, embedded = part.rows, part.vectors
+        last = int(np.searchsorted(kept.rows, rows[-1])) if kept and len(rows) else place
+        while kept and place < last:
+            stop = min(place + _BATCH_KEPT, last)
+            num = int(np.searchsorted(rows, kept.rows[stop])) if stop < last else len(rows)  # before the next batch
+            yield _put_in_order((rows[:num], embedded[:num]), kept.read(place, stop))
+            rows, embedded, place = rows[num:], embedded[num:], stop
+        yield rows, embedded
+    for start in range(place, len(kept.rows) if kept else 0, _BATCH_KEPT):
+        assert kept is not None
+        yield kept.read(start, start + _BATCH_KEPT)
+
+
+def _put_in_order(*several: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    rows, embedded = map(np.concatenate, zip(*several, strict=True))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], embedded[order]
