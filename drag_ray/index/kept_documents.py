@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from drag_ray.corpus import page_images
 from drag_ray.corpus.config import CorpusConfig
@@ -91,14 +93,19 @@ class KeptDocuments:
         if self.rows is not None:
             ranks = self.listed.lazy().select(*_KEY, "rank")
             sources.append(self.rows.join(ranks, on=_KEY, how="inner", maintain_order="left"))
-        columns = [*PAGE_ROWS.names, "content"]
+        schema = PAGE_ROWS.append(pa.field("content", pa.string())).with_metadata({_METADATA: json.dumps(reading_options)})
         # Both are in the order of the documents, which is that of their names.
-        rows = reduce(lambda one, other: one.merge_sorted(other, "rank"), (source.select(*columns, "rank") for source in sources))
-        with reading(stage_dir), artifacts.whole_or_absent(table_path) as scratch:
-            said = {_METADATA: json.dumps(reading_options)}
-            rows.select(columns).sink_parquet(
-                scratch, compression="zstd", compression_level=1, row_group_size=_GROUP_ROWS, metadata=said
-            )
+        rows = reduce(
+            lambda one, other: one.merge_sorted(other, "rank"), (source.select(*schema.names, "rank") for source in sources)
+        )
+        with (
+            reading(stage_dir),
+            artifacts.whole_or_absent(table_path) as scratch,
+            # Arrow's writer: Polars says of a full disk what it says of a damaged part.
+            pq.ParquetWriter(scratch, schema, compression="zstd") as writer,
+        ):
+            for batch in rows.drop("rank").collect_batches(chunk_size=_GROUP_ROWS, maintain_order=True):
+                writer.write_table(batch.to_arrow().cast(schema))
         if self.rows is not None and self.images_dir is not None:
             images = self.rows.select("image").filter(pl.col("image") != "").unique().collect()["image"]
             ImageStore(stage_dir / page_images.DIR_NAME).take_over(self.images_dir, images)
@@ -121,7 +128,7 @@ def describe_reading(corpus: CorpusConfig, identity: Identity, root: Path) -> di
 def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, reading_options: dict[str, Any]) -> KeptDocuments:
     """Compare documents with those that an earlier index has read, by the hash of their bytes.
 
-    One that could not be read whole, or has lost an image, is read again; all are where they would be read otherwise now.
+    One that could not be read, or compared, or has lost an image, is read again; all are where they would be read otherwise now.
 
     Args:
         documents: in their order.

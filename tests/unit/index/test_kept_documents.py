@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import logging
+import random
+import resource
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from drag_ray.corpus.page_images import DIR_NAME as IMAGES_DIR_NAME
 from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.documents import list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.errors import ArtifactError
 from drag_ray.index.kept_documents import TABLE_NAME, KeptDocuments, describe_reading, find_kept
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import compute_identity
@@ -154,6 +157,19 @@ def test_documents_whose_bytes_cannot_be_compared_are_read_again(
     assert build(root, tmp_path / "second", tmp_path / "first").count()["kept_documents"] == 1
     build(root, tmp_path / "anew")
     assert read_table(tmp_path / "second") == read_table(tmp_path / "anew")
+
+
+def test_a_full_disk_is_said(root: Path, tmp_path: Path) -> None:
+    (root / "long.txt").write_text(random.Random(0).randbytes(200_000).hex())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    build(root, tmp_path / "first")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(ArtifactError, match=r"documents\.parquet: cannot be written .*Free some space"):
+            build(root, tmp_path / "second", tmp_path / "first")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "second" / TABLE_NAME).exists()
 
 
 def test_documents_are_kept_without_the_packages_that_do_ocr(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
