@@ -174,7 +174,7 @@ def _find_folder(root: Path) -> Path:
 
 
 def _read_state(path: Path) -> str:
-    """What changes with every write of a document; empty where it cannot be told."""
+    """A mark that is another after every write of a document; empty where it cannot be told."""
     status = read_one("broken_file", str(path), path.stat)
     return "" if isinstance(status, Problem) else f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 

@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + question_problems + overlaps
+    problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path})
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links([rows_path]))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
@@ -211,6 +212,17 @@ def _read_documents(contents: dict[Path, str], root: Path, corpus: CorpusConfig,
             recorder.set_progress("pages", num_read)
             recorder.set_progress("set_aside", set_aside)
     return list(plan)
+
+
+def _name_sources(problems: list[Problem], copies: dict[str, Path | None]) -> list[Problem]:
+    """The problems with the names of what lies in an object store in place of those of its copies, which are removed."""
+    for name, copy in copies.items():
+        if is_uri(uri := name.rstrip("/")):
+            named = (
+                (problem, *(text.replace(str(copy), uri) for text in (problem.place, problem.reason))) for problem in problems
+            )
+            problems = [replace(problem, place=place, reason=reason) for problem, place, reason in named]
+    return problems
 
 
 def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> Path | None:

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -24,7 +24,7 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import ConfigError, DataError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
-from drag_ray.search.index import PAGES_NAME, read_record
+from drag_ray.search.index import PAGES_NAME, IndexRecord, read_record
 from drag_ray.search.page_table import PageTable, map_texts
 from drag_ray.search.vectors import KEY_TYPE, PROBE, EarlierVectors, VectorsRecord, write_vectors
 from drag_ray.stage_runs.folder import StageFolder
@@ -251,14 +251,10 @@ def embed_texts(config: EmbeddingConfig, index_dir: Path, folder: StageFolder) -
     Raises:
         ConfigError: the model cannot be loaded, makes infinite numbers, or was trained for another index.
     """
-    stage_dir = folder.path.resolve()
     embedder = Step(WindowEmbedder, (config, index_dir.resolve() / PAGES_NAME))
     record = read_record(index_dir)
     check_trained_for(config, record.fingerprint)
-    kept = _find_kept(embedder, "embedding", vectors.DIR_NAME, record.num_pages, folder)
-    embed = partial(_embed_parts, embedder, config.device, stage_dir / DIR_NAME, record.num_pages, folder)
-    paths, kept = _embed_as_one(embed, kept)
-    return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config, kept)
+    return _embed(embedder, config, ("embedding", DIR_NAME, vectors.DIR_NAME), record, folder)
 
 
 def check_trained_for(config: EmbeddingConfig, index_fingerprint: str) -> None:
@@ -285,13 +281,33 @@ def embed_pictures(config: ImageEmbeddingConfig, index_dir: Path, images_dir: Pa
     Raises:
         DataError: a picture is missing or damaged.
     """
-    stage_dir = folder.path.resolve()
     embedder = Step(PictureEmbedder, (config, index_dir.resolve() / PAGES_NAME, images_dir.resolve()))
-    record = read_record(index_dir)
-    kept = _find_kept(embedder, "image_embedding", vectors.IMAGES_DIR_NAME, record.num_pages, folder)
-    embed = partial(_embed_parts, embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, folder)
-    paths, kept = _embed_as_one(embed, kept)
-    return merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config, kept)
+    names = ("image_embedding", IMAGES_DIR_NAME, vectors.IMAGES_DIR_NAME)
+    return _embed(embedder, config, names, read_record(index_dir), folder)
+
+
+def _embed(
+    embedder: Step,
+    config: EmbeddingConfig | ImageEmbeddingConfig,
+    names: tuple[str, str, str],
+    record: IndexRecord,
+    folder: StageFolder,
+) -> int:
+    """Write the vectors of all pages, all of one model: a name on the Hugging Face Hub may stand for another one than before.
+
+    Args:
+        names: of the section of `config`, of the folder of the parts and of that of the vectors.
+    """
+    section, parts_name, vectors_name = names
+    stage_dir = folder.path.resolve()
+    embed = partial(_embed_parts, embedder, config.device, stage_dir / parts_name, record.num_pages, folder)
+    kept = _find_kept(embedder, section, vectors_name, record.num_pages, folder)
+    paths = embed(kept)
+    if kept and not all(kept.earlier.record.is_of(read_part(path).probe) for path in paths):
+        _logger.info("All pages are embedded: the model is no longer the one that made the vectors of the earlier index.")
+        kept = None
+        paths = embed(kept)
+    return merge_parts(paths, stage_dir / vectors_name, record.fingerprint, config, kept)
 
 
 def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, folder: StageFolder) -> Kept | None:
@@ -315,15 +331,6 @@ def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, fold
     found = [(row, place, key) for row, key in enumerate(keys) for place in earlier.find(key)]
     rows, places, kept_keys = zip(*found, strict=True) if found else ((), (), ())
     return Kept(earlier, np.array(rows, np.int64), np.array(places, np.int64), np.array(kept_keys, KEY_TYPE))
-
-
-def _embed_as_one(embed: Callable[[Kept | None], list[Path]], kept: Kept | None) -> tuple[list[Path], Kept | None]:
-    """The parts and what is kept, all of one model: a name on the Hugging Face Hub may stand for another one than before."""
-    paths = embed(kept)
-    if kept is None or all(kept.earlier.record.is_of(read_part(path).probe) for path in paths):
-        return paths, kept
-    _logger.info("All pages are embedded: the model is no longer the one that made the vectors of the earlier index.")
-    return embed(None), None
 
 
 def _embed_parts(

@@ -61,8 +61,7 @@ class VectorsRecord:
 
     def is_of(self, probe: np.ndarray) -> bool:
         """True if the model that has made this vector of the query `PROBE` is the one that made the others."""
-        expected = np.array(self.probe, np.float32)
-        return probe.shape == expected.shape and _compute_cosine(probe, expected) >= _MIN_AGREEMENT
+        return len(probe) == self.dimensions and _compute_cosine(probe, np.array(self.probe, np.float32)) >= _MIN_AGREEMENT
 
 
 def has_vectors(vectors_dir: Path) -> bool:
