@@ -5,6 +5,7 @@ from pathlib import Path
 
 from drag_ray.config import Sections
 from drag_ray.search.config import EmbeddingConfig
+from drag_ray.storage.object_store import is_uri
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,10 @@ class EmbedSections(Sections):
 
     embedding: EmbeddingConfig
 
-    def list_sources(self) -> dict[str, Path]:
-        """The model's folder."""
-        folder = Path(self.embedding.model).expanduser()
-        return {"embedding.model": folder} if self.embedding.model and folder.is_dir() else {}
+    def list_sources(self) -> dict[str, Path | str]:
+        """The model's folder, or its place in an object store."""
+        model = self.embedding.model
+        folder = Path(model).expanduser()
+        if is_uri(model):
+            return {"embedding.model": model}
+        return {"embedding.model": folder} if model and folder.is_dir() else {}

@@ -31,15 +31,17 @@ class IndexSections(Sections):
             ConfigError: there are none where the options say.
         """
         named = {"documents": self.corpus.documents, "questions": self.corpus.questions}
+        models = {"embedding.model": self.embedding.model, "image_embedding.model": self.image_embedding.model}
         given = {name: source for name, source in named.items() if source not in ("", COMMANDS)}
-        stored: dict[str, Path | tuple[Path, ...] | str] = {name: source for name, source in given.items() if is_uri(source)}
+        stored: dict[str, Path | tuple[Path, ...] | str] = {
+            name: source for name, source in (given | models).items() if is_uri(source)
+        }
         sources = {name: Path(source).expanduser() for name, source in given.items() if name not in stored}
         for name, path in sources.items():
             if not path.exists():
                 instead = f" The manuals are no part of the package. {MANUALS_INSTEAD}" if named[name] == "manuals" else ""
                 raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.{instead}")
         images = self._list_question_images(sources.get("questions"))
-        models = {"embedding.model": self.embedding.model, "image_embedding.model": self.image_embedding.model}
         folders = {option: Path(model).expanduser() for option, model in models.items() if model}
         return (
             stored

@@ -11,20 +11,24 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from drag_ray.corpus import page_images
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.document_parts import PAGE_ROWS
+from drag_ray.errors import DataError
 from drag_ray.index.config import READERS
 from drag_ray.stage_runs.damage import read_list
 from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.artifacts import Identity
 from drag_ray.storage.file_access import reading
 from drag_ray.storage.json_text import parse_json
 
@@ -36,8 +40,12 @@ _UNREAD = {
     *("test_fraction", "split_by", "seed"),
 }
 """Options of the corpus that no document is read by."""
+_GROUP_ROWS = 8_192
+"""of the table that are in memory at once"""
+_MAX_HASHED_BYTES = 16 * 2**30
+"""A larger document is read again each time: a file without contents may say that it has millions of times as many."""
 _KEY = ["document", "content"]
-_METADATA, _ROOT = "drag_ray.reading", "folder"
+_METADATA, _FOLDER = "drag_ray.reading", "folder"
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class KeptDocuments:
     """The documents of an index, and what an earlier one has read of them.
 
     Attributes:
-        listed: `path`, `document`, `content`, `rank`, a row each in their order; those with `is_kept` are not read again.
+        listed: `path`, `state`, `document`, `content`, `rank`, a row each in order; those with `is_kept` are not read again.
         num_removed: documents that the earlier index has and this one has not.
         rows: those of the documents that are kept; None where none is.
         images_dir: the store of their images.
@@ -56,9 +64,10 @@ class KeptDocuments:
     rows: pl.LazyFrame | None = None
     images_dir: Path | None = None
 
-    def list_changed(self) -> list[Path]:
-        """The documents that are to be read."""
-        return [Path(path) for path in self.listed.filter(~pl.col("is_kept"))["path"]]
+    def list_changed(self) -> dict[Path, str]:
+        """The documents that are to be read, each with its content."""
+        changed = self.listed.filter(~pl.col("is_kept"))
+        return {Path(path): content for path, content in changed.select("path", "content").iter_rows()}
 
     def count(self) -> dict[str, int]:
         """Counts for a summary: kept_documents, read_documents, removed_documents."""
@@ -76,34 +85,50 @@ class KeptDocuments:
             ArtifactError: a part cannot be read, or the disk refuses.
         """
         table_path = stage_dir / TABLE_NAME
-        ranks = self.listed.lazy().select(*_KEY, "path", "rank")
         sources = []
         if part_paths:
             parts = pl.scan_parquet(list(part_paths), glob=False).rename({"document": "path"})
-            sources.append(parts.join(ranks, on="path", how="inner", maintain_order="left").drop("path"))
+            read = self._list_read().lazy().select(*_KEY, "path", "rank")
+            sources.append(parts.join(read, on="path", how="inner", maintain_order="left").drop("path"))
         if self.rows is not None:
-            sources.append(self.rows.join(ranks.drop("path"), on=_KEY, how="inner", maintain_order="left"))
-        columns = [*PAGE_ROWS.names, "content"]
-        rows = pl.concat([source.select(*columns, "rank") for source in sources]).sort("rank", maintain_order=True)
-        with reading(stage_dir), artifacts.whole_or_absent(table_path) as scratch:
-            said = {_METADATA: json.dumps(reading_options)}
-            rows.select(columns).sink_parquet(scratch, compression="zstd", compression_level=1, metadata=said)
+            ranks = self.listed.lazy().select(*_KEY, "rank")
+            sources.append(self.rows.join(ranks, on=_KEY, how="inner", maintain_order="left"))
+        schema = PAGE_ROWS.append(pa.field("content", pa.string())).with_metadata({_METADATA: json.dumps(reading_options)})
+        # Both are in the order of the documents, which is that of their names.
+        rows = reduce(
+            lambda one, other: one.merge_sorted(other, "rank"), (source.select(*schema.names, "rank") for source in sources)
+        )
+        with (
+            reading(stage_dir),
+            artifacts.whole_or_absent(table_path) as scratch,
+            # Arrow's writer: Polars says of a full disk what it says of a damaged part.
+            pq.ParquetWriter(scratch, schema, compression="zstd") as writer,
+        ):
+            for batch in rows.drop("rank").collect_batches(chunk_size=_GROUP_ROWS, maintain_order=True):
+                writer.write_table(batch.to_arrow().cast(schema))
         if self.rows is not None and self.images_dir is not None:
             images = self.rows.select("image").filter(pl.col("image") != "").unique().collect()["image"]
             ImageStore(stage_dir / page_images.DIR_NAME).take_over(self.images_dir, images)
         return table_path
 
+    def _list_read(self) -> pl.DataFrame:
+        """The documents that were read; one that has changed since it was hashed has no content, so that it is read again."""
+        read = self.listed.filter(~pl.col("is_kept"))
+        is_same = read["state"] == pl.Series([_read_state(Path(path)) for path in read["path"]], dtype=pl.String)
+        return read.with_columns(content=pl.when(is_same).then("content").otherwise(pl.lit("")))
 
-def describe_reading(corpus: CorpusConfig, stage_version: int, root: Path) -> dict[str, Any]:
+
+def describe_reading(corpus: CorpusConfig, identity: Identity, root: Path) -> dict[str, Any]:
     """All that pages of documents depend on beside their bytes, and the folder that they are named from."""
     options = {f"corpus.{name}": value for name, value in corpus.model_dump(mode="json", exclude=_UNREAD).items()}
-    return {"version of the stage": stage_version, **options, **{name: version(name) for name in READERS}, _ROOT: str(root)}
+    versions = {name: identity.inputs.get(name, "") for name in READERS}
+    return {"version of the stage": identity.version, **options, **versions, _FOLDER: str(_find_folder(root))}
 
 
 def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, reading_options: dict[str, Any]) -> KeptDocuments:
     """Compare documents with those that an earlier index has read, by the hash of their bytes.
 
-    One that could not be read whole, or has lost an image, is read again; all are where they would be read otherwise now.
+    One that could not be read, or compared, or has lost an image, is read again; all are where they would be read otherwise now.
 
     Args:
         documents: in their order.
@@ -124,22 +149,34 @@ def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, r
         images_dir = earlier_dir / page_images.DIR_NAME
         there = pl.Series(["", *ImageStore(images_dir).list_keys()], dtype=pl.String)
         has_images = pl.col("image").list.eval(pl.element().is_null() | pl.element().is_in(there.implode())).list.all()
-        whole = known.filter(~pl.col("is_broken") & has_images)
+        whole = known.filter(~pl.col("is_broken") & has_images & (pl.col("content") != ""))
     kept = listed.join(whole.with_columns(is_kept=pl.lit(True)), on=_KEY, how="left", maintain_order="left")
     kept = kept.select(*listed.columns, pl.col("is_kept").fill_null(False))
     num_removed = known.join(listed, on="document", how="anti")["document"].n_unique()
-    # Places and reasons name documents by their whole paths.
-    named = pl.col("place", "reason").str.replace_all(_read_reading(earlier_dir)[_ROOT], str(root), literal=True)
+    # Places and reasons name documents by their whole paths, within which the name of the folder may come again.
+    folders = (f"{reading[_FOLDER]}/" for reading in (_read_reading(earlier_dir), reading_options))
+    named = pl.col("place", "reason").str.replace(*folders, literal=True)
     taken = rows.with_columns(named).join(kept.lazy().filter("is_kept"), on=_KEY, how="semi", maintain_order="left")
     return KeptDocuments(kept, num_removed, taken if kept["is_kept"].any() else None, images_dir)
 
 
 def _list_contents(documents: Sequence[Path], root: Path) -> pl.DataFrame:
+    states = [_read_state(path) for path in documents]  # before their bytes are
     with ThreadPoolExecutor() as pool:
         contents = list(pool.map(_hash, documents))
-    names = [str(path).removeprefix(f"{root if root.is_dir() else root.parent}/") for path in documents]
-    columns = {"path": list(map(str, documents)), "document": names, "content": contents}
+    names = [str(path).removeprefix(f"{_find_folder(root)}/") for path in documents]
+    columns = {"path": list(map(str, documents)), "state": states, "document": names, "content": contents}
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).with_row_index("rank")
+
+
+def _find_folder(root: Path) -> Path:
+    return root if root.is_dir() else root.parent
+
+
+def _read_state(path: Path) -> str:
+    """A mark that is another after every write of a document; empty where it cannot be told."""
+    status = read_one("broken_file", str(path), path.stat)
+    return "" if isinstance(status, Problem) else f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _hash(path: Path) -> str:
@@ -149,6 +186,8 @@ def _hash(path: Path) -> str:
 
 
 def _digest(path: Path) -> str:
+    if path.stat().st_size > _MAX_HASHED_BYTES:
+        raise DataError(f"{path}: too large to be compared.")
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 
@@ -160,7 +199,7 @@ def _find_problem(earlier_dir: Path, reading_options: dict[str, Any]) -> str:
     if not any(checksum.path == TABLE_NAME and not checksums.compare(path, checksum) for checksum in listed):
         return f"{path} is missing, as in an index of an earlier version, or not what was written"
     earlier = _read_reading(earlier_dir)
-    others = [name for name in (earlier | reading_options) if earlier.get(name) != reading_options.get(name) and name != _ROOT]
+    others = [name for name in (earlier | reading_options) if earlier.get(name) != reading_options.get(name) and name != _FOLDER]
     return f"those of the earlier index were read with another {', '.join(others)}" if others else ""
 
 

@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     root = _prepare_documents(corpus, folder)
     questions_path = _locate_questions(corpus, root, folder)
     documents, problems = list_documents(root, questions_path)
-    reading = describe_reading(corpus, folder.identity.version, root)
+    reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
     _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
     part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
@@ -94,6 +94,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + question_problems + overlaps
+    problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path})
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links([rows_path]))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
@@ -168,19 +169,24 @@ def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
     return root
 
 
-def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, folder: StageFolder) -> list[Path]:
-    """The files of the parts of all documents, in the documents' order; only parts without a file are read."""
+def _read_documents(contents: dict[Path, str], root: Path, corpus: CorpusConfig, folder: StageFolder) -> list[Path]:
+    """The files of the parts of all documents, in the documents' order; only parts without a file are read.
+
+    Args:
+        contents: the documents, each with the hash of its bytes.
+    """
     ray.data.DataContext.get_current().enable_progress_bars = False
     stage_dir = folder.path.resolve()
     limits = (corpus.document_memory_gib, corpus.document_cpu_s)
     with closing(DocumentProcess(*limits)) as process:
-        planned = list(document_parts.plan_parts(documents, partial(process.count_pages, max_pages=corpus.document_pages)))
-    plan = {document_parts.build_part_path(stage_dir / document_parts.DIR_NAME, part): part for part in planned}
+        planned = list(document_parts.plan_parts(list(contents), partial(process.count_pages, max_pages=corpus.document_pages)))
+    parts_dir = stage_dir / document_parts.DIR_NAME
+    plan = {document_parts.build_part_path(parts_dir, part, contents): part for part in planned}
     left = [path for path in plan if not path.exists()]
     if not left:
         return list(plan)
     reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
-    costs = ReadingCosts(stage_dir / document_parts.DIR_NAME / "costs", corpus.document_total_cpu_s)
+    costs = ReadingCosts(parts_dir / "costs", corpus.document_total_cpu_s)
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])
@@ -206,6 +212,17 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
             recorder.set_progress("pages", num_read)
             recorder.set_progress("set_aside", set_aside)
     return list(plan)
+
+
+def _name_sources(problems: list[Problem], copies: dict[str, Path | None]) -> list[Problem]:
+    """The problems with the names of what lies in an object store in place of those of its copies, which are removed."""
+    for name, copy in copies.items():
+        if is_uri(uri := name.rstrip("/")):
+            named = (
+                (problem, *(text.replace(str(copy), uri) for text in (problem.place, problem.reason))) for problem in problems
+            )
+            problems = [replace(problem, place=place, reason=reason) for problem, place, reason in named]
+    return problems
 
 
 def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> Path | None:

@@ -10,7 +10,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -24,7 +24,7 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import ConfigError, DataError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
-from drag_ray.search.index import PAGES_NAME, read_record
+from drag_ray.search.index import PAGES_NAME, IndexRecord, read_record
 from drag_ray.search.page_table import PageTable, map_texts
 from drag_ray.search.vectors import KEY_TYPE, PROBE, EarlierVectors, VectorsRecord, write_vectors
 from drag_ray.stage_runs.folder import StageFolder
@@ -83,13 +83,13 @@ class Kept(NamedTuple):
 
 
 def plan_parts(parts_dir: Path, rows: Sequence[int]) -> dict[Path, Sequence[int]]:
-    """The file of each part and its rows, in their order.
+    """The file of each part, named by its rows, and these, in their order.
 
     Args:
         rows: of the pages that are to be embedded, ascending.
     """
     parts = (rows[start : start + _MAX_PAGES] for start in range(0, len(rows), _MAX_PAGES))
-    return {parts_dir / f"{part[0]:010}.npz": part for part in parts}
+    return {parts_dir / f"{part[0]:010}-{artifacts.compute_fingerprint(list(part))}.npz": part for part in parts}
 
 
 class PartEmbedder(ABC):
@@ -251,13 +251,10 @@ def embed_texts(config: EmbeddingConfig, index_dir: Path, folder: StageFolder) -
     Raises:
         ConfigError: the model cannot be loaded, makes infinite numbers, or was trained for another index.
     """
-    stage_dir = folder.path.resolve()
     embedder = Step(WindowEmbedder, (config, index_dir.resolve() / PAGES_NAME))
     record = read_record(index_dir)
     check_trained_for(config, record.fingerprint)
-    kept = _find_kept(embedder, "embedding", vectors.DIR_NAME, record.num_pages, folder)
-    paths = _embed_parts(embedder, config.device, stage_dir / DIR_NAME, record.num_pages, kept, folder)
-    return merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config, kept)
+    return _embed(embedder, config, ("embedding", DIR_NAME, vectors.DIR_NAME), record, folder)
 
 
 def check_trained_for(config: EmbeddingConfig, index_fingerprint: str) -> None:
@@ -284,12 +281,33 @@ def embed_pictures(config: ImageEmbeddingConfig, index_dir: Path, images_dir: Pa
     Raises:
         DataError: a picture is missing or damaged.
     """
-    stage_dir = folder.path.resolve()
     embedder = Step(PictureEmbedder, (config, index_dir.resolve() / PAGES_NAME, images_dir.resolve()))
-    record = read_record(index_dir)
-    kept = _find_kept(embedder, "image_embedding", vectors.IMAGES_DIR_NAME, record.num_pages, folder)
-    paths = _embed_parts(embedder, config.device, stage_dir / IMAGES_DIR_NAME, record.num_pages, kept, folder)
-    return merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config, kept)
+    names = ("image_embedding", IMAGES_DIR_NAME, vectors.IMAGES_DIR_NAME)
+    return _embed(embedder, config, names, read_record(index_dir), folder)
+
+
+def _embed(
+    embedder: Step,
+    config: EmbeddingConfig | ImageEmbeddingConfig,
+    names: tuple[str, str, str],
+    record: IndexRecord,
+    folder: StageFolder,
+) -> int:
+    """Write the vectors of all pages, all of one model: a name on the Hugging Face Hub may stand for another one than before.
+
+    Args:
+        names: of the section of `config`, of the folder of the parts and of that of the vectors.
+    """
+    section, parts_name, vectors_name = names
+    stage_dir = folder.path.resolve()
+    embed = partial(_embed_parts, embedder, config.device, stage_dir / parts_name, record.num_pages, folder)
+    kept = _find_kept(embedder, section, vectors_name, record.num_pages, folder)
+    paths = embed(kept)
+    if kept and not all(kept.earlier.record.is_of(read_part(path).probe) for path in paths):
+        _logger.info("All pages are embedded: the model is no longer the one that made the vectors of the earlier index.")
+        kept = None
+        paths = embed(kept)
+    return merge_parts(paths, stage_dir / vectors_name, record.fingerprint, config, kept)
 
 
 def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, folder: StageFolder) -> Kept | None:
@@ -316,7 +334,7 @@ def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, fold
 
 
 def _embed_parts(
-    embedder: Step, device: str, parts_dir: Path, num_pages: int, kept: Kept | None, folder: StageFolder
+    embedder: Step, device: str, parts_dir: Path, num_pages: int, folder: StageFolder, kept: Kept | None
 ) -> list[Path]:
     """The parts of the vectors of all pages that are not kept, by what makes them; those with a file are kept too."""
     known = set(kept.rows.tolist()) if kept else set[int]()
@@ -376,17 +394,23 @@ def merge_parts(
 
 
 def _read_in_order(part_paths: Sequence[Path], kept: Kept | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The parts, each with what is kept of the pages before its last one, and then the rest of what is kept."""
-    start = 0
+    """The parts with what is kept of the pages between theirs, a batch of that at a time, and then the rest of what is kept."""
+    place = 0
     for part in map(read_part, part_paths):
-        if kept is None or not len(part.rows):
-            yield part.rows, part.vectors
-            continue
-        stop = int(np.searchsorted(kept.rows, part.rows[-1]))
-        rows, embedded = map(np.concatenate, zip(part[:2], kept.read(start, stop), strict=True))
-        order = np.argsort(rows, kind="stable")
-        yield rows[order], embedded[order]
-        start = stop
-    if kept is not None:
-        for place in range(start, len(kept.rows), _BATCH_KEPT):
-            yield kept.read(place, place + _BATCH_KEPT)
+        rows, embedded = part.rows, part.vectors
+        last = int(np.searchsorted(kept.rows, rows[-1])) if kept and len(rows) else place
+        while kept and place < last:
+            stop = min(place + _BATCH_KEPT, last)
+            num = int(np.searchsorted(rows, kept.rows[stop])) if stop < last else len(rows)  # before the next batch
+            yield _put_in_order((rows[:num], embedded[:num]), kept.read(place, stop))
+            rows, embedded, place = rows[num:], embedded[num:], stop
+        yield rows, embedded
+    for start in range(place, len(kept.rows) if kept else 0, _BATCH_KEPT):
+        assert kept is not None
+        yield kept.read(start, start + _BATCH_KEPT)
+
+
+def _put_in_order(*several: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    rows, embedded = map(np.concatenate, zip(*several, strict=True))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], embedded[order]

@@ -154,6 +154,7 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
         command=f"{own.command} --verify",
         address=str(own),
         reads={name: str(address) for name, address in read.items()},
+        way_counts=stage.way_counts,
     )
 
 

@@ -48,6 +48,7 @@ class Stage:
         checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
         repairs_in_place: it does again what is missing from its folder, so what is damaged need not cost the rest.
         keeps_earlier: what it made before stays in its place, and is read, until it has made the new.
+        way_counts: counts of the way to an outcome that is the same by any.
         is_shared: a run has one, whatever the scope of the stages that read it.
         switch: the option of the run with which the pipeline runs it; without one it always does.
     """
@@ -64,6 +65,7 @@ class Stage:
     checked_on_open: tuple[str, ...] = ()
     repairs_in_place: bool = False
     keeps_earlier: bool = False
+    way_counts: tuple[str, ...] = ()
     is_shared: bool = False
     switch: str = ""
 
@@ -102,6 +104,7 @@ STAGES: dict[str, Stage] = {
             packages=(*READERS, "datasketch", "tantivy"),  # the last two find near-duplicates, and search
             checked_on_open=("page_images", "question_images"),
             keeps_earlier=True,  # searches go on, and documents that have not changed are taken from there
+            way_counts=("kept_documents", "read_documents", "removed_documents"),
             is_shared=True,
         ),
         Stage(

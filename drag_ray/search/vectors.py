@@ -59,6 +59,10 @@ class VectorsRecord:
     probe: list[float]
     format: int = _FORMAT
 
+    def is_of(self, probe: np.ndarray) -> bool:
+        """True if the model that has made this vector of the query `PROBE` is the one that made the others."""
+        return len(probe) == self.dimensions and _compute_cosine(probe, np.array(self.probe, np.float32)) >= _MIN_AGREEMENT
+
 
 def has_vectors(vectors_dir: Path) -> bool:
     """True if there are vectors in a folder, sound or not."""
@@ -125,8 +129,7 @@ class PageVectors:
 
     def check_model(self, probe: np.ndarray) -> None:
         """SearchIndexError unless the model that has made this vector of the query `PROBE` is the one that made the others."""
-        expected = np.array(self.record.probe, np.float32)
-        if probe.shape != expected.shape or not _compute_cosine(probe, expected) >= _MIN_AGREEMENT:
+        if not self.record.is_of(probe):
             raise SearchIndexError(
                 f"{self.vectors_dir}: the embedding model {self.record.embedding.get('model')!r} is no longer the one that "
                 f"made these vectors. Put that one back, or make them again: {_name_command(self.vectors_dir)}"

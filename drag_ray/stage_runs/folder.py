@@ -61,20 +61,20 @@ class StageFolder:
         repairs_in_place: bool = False,
         keeps_earlier: bool = False,
     ) -> None:
-        self._place = path
-        self._lock: Any = None
-        next_dir = path.with_name(f".{path.name}.next")
-        if keeps_earlier and not path.exists():
-            self._end_exchange(next_dir)
-        earlier = read_manifest(path) if keeps_earlier and not damage else None
-        replaces = earlier is not None and earlier.fingerprint != identity.fingerprint
-        self.path = next_dir if replaces else path
-        self.earlier = path if replaces else None
+        self.path = self._place = path
         self.identity = identity
         self.resumed = False
+        self._lock: Any = None
         self._damage = damage
         self._repairs_in_place = repairs_in_place
         self._started = 0.0
+        next_dir = path.with_name(f".{path.name}.next")
+        if keeps_earlier:
+            self._end_exchange(next_dir)
+        earlier = read_manifest(path) if keeps_earlier and not self._damage else None
+        replaces = earlier is not None and earlier.fingerprint != identity.fingerprint
+        self.path = next_dir if replaces else path
+        self.earlier = path if replaces else None
 
     def is_finished(self) -> bool:
         """True if the folder already holds the finished work of this very identity, undamaged, with nothing left to try again."""
@@ -135,28 +135,31 @@ class StageFolder:
             paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
             write_list(self.path, manifest, checksums.compute_checksums(self.path, paths))
             if self.path != self._place:
-                self._take_place()
+                self._give_place(self.path)
         return require_manifest(self.path)
 
-    def _take_place(self) -> None:
-        next_dir, self.path = self.path, self._place
-        self._set_aside(self._read_fingerprint(), is_own=False)
+    def _give_place(self, next_dir: Path) -> None:
+        self.path = self._place
+        if self.path.exists():
+            self._set_aside(self._read_fingerprint(), is_own=False)
         next_dir.rename(self.path)
         sync(self.path.parent)
 
     def _end_exchange(self, next_dir: Path) -> None:
-        """Give its place to finished work that was killed when the place was empty already."""
+        """Give its place to work that was killed when it was finished."""
         with contextlib.suppress(DamageError):
-            if read_manifest(next_dir):
-                self.path = next_dir
-                with writing(next_dir):
-                    self._take_lock()
-                    next_dir.rename(self._place)
-                    sync(self._place.parent)
-                self._lock.close()
+            if not read_manifest(next_dir) or self.is_finished():
+                return
+            with writing(next_dir):
+                self._take_lock()
+                with self._lock:
+                    if next_dir.exists():  # no other start was faster
+                        self._give_place(next_dir)
+                        self._damage = ()
 
     def _take_lock(self) -> None:
-        lock_path = self.path.parent / f"{_LOCK_NAME}-{self.path.name}"
+        """One of the place, wherever the work is done."""
+        lock_path = self._place.parent / f"{_LOCK_NAME}-{self._place.name}"
         self._lock = lock_path.open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,8 +35,6 @@ PREVIOUS_DIR_NAME = "_previous"
 USER_CODE = "user code"
 """The input that stands for the user's own modules which a stage runs."""
 _SCRATCH_SUFFIX = ".unfinished"
-_WAY_COUNTS = ("kept_documents", "read_documents", "removed_documents")
-"""Counts of the way to an outcome, which is the same by any."""
 
 
 def compute_fingerprint(*parts: Any) -> str:
@@ -146,9 +144,10 @@ def remove_scratch(folder: Path) -> None:
 class Identity:
     """Identity of a stage folder's content: change any part and the stage must run again.
 
-    Four are no such parts: `max_tries` says how often work that fails is tried before it is set aside, `command` what to run
+    Five are no such parts: `max_tries` says how often work that fails is tried before it is set aside, `command` what to run
     when the folder is damaged (by default the job of the stage), `address` where in the run the folder is (by default the stage's
-    name), and `reads` where the stages are whose outcomes are among the `inputs`.
+    name), `reads` where the stages are whose outcomes are among the `inputs`, and `way_counts` which counts tell of the way to
+    its own outcome, which is the same by any.
     """
 
     stage: str
@@ -159,6 +158,7 @@ class Identity:
     command: str = ""
     address: str = ""
     reads: dict[str, str] = field(default_factory=dict)
+    way_counts: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -170,6 +170,7 @@ class Identity:
             "fingerprint": self.fingerprint,
             "inputs": self.inputs,
             "reads": self.reads,
+            "way_counts": self.way_counts,
             "version": self.version,
             "config": self.config,
             "max_tries": self.max_tries,
@@ -207,7 +208,8 @@ class Manifest:
     @property
     def outcome_fingerprint(self) -> str:
         """Fingerprint of the outcome: the same stage with the same options can come out otherwise, as sampling does."""
-        counts = {name: value for name, value in self.counts.items() if name not in _WAY_COUNTS}
+        way_counts = self.origin.get("way_counts", ())
+        counts = {name: value for name, value in self.counts.items() if name not in way_counts}
         return compute_fingerprint(self.fingerprint, counts, self.accepted)
 
 

@@ -24,7 +24,7 @@ LINES = {
     "examples": 280,
     "finetune": 5_920,
     "format": 2_760,
-    "index": 860,
+    "index": 940,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_580
+TEST_LINES = 51_750
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

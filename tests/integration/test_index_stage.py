@@ -348,6 +348,8 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
     names = [set(pq.read_table(path / "pages.parquet")["file"].to_pylist()) for path in (folder, other)]
     assert names[0] == names[1]
     assert not (other / ".documents").exists()
+    places = {json.loads(line)["place"] for line in (other / "problems.jsonl").read_text().splitlines()}
+    assert f"file://{documents_dir}/latin.txt" in places
     fingerprints = {artifacts.require_manifest(path, "python jobs/index.py").fingerprint for path in (folder, other)}
     assert len(fingerprints) == 2
     assert read_record(other / "search_index").fingerprint != searcher.record.fingerprint
@@ -449,12 +451,13 @@ def test_the_embedding_model_is_part_of_what_the_stage_is_made_from(tmp_path, do
     assert compute_identity(STAGES["index"], config).fingerprint != identity.fingerprint
 
 
-def test_the_model_of_pictures_is_part_of_what_the_stage_is_made_from(tmp_path, documents_dir):
+@pytest.mark.parametrize("place", ["{}", "file://{}"], ids=["a folder", "an object store"])
+def test_the_model_of_pictures_is_part_of_what_the_stage_is_made_from(tmp_path, documents_dir, place):
     folder = write_clip_model(tmp_path / "model")
     corpus = CorpusConfig(documents=str(documents_dir), questions="", page_images=True)
 
     def identify(**options):
-        embedding = ImageEmbeddingConfig(model=str(folder), **options)
+        embedding = ImageEmbeddingConfig(model=place.format(folder), **options)
         return compute_identity(STAGES["index"], RunConfig(run_dir=tmp_path / "run", corpus=corpus, image_embedding=embedding))
 
     identity = identify()

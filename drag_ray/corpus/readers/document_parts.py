@@ -5,7 +5,7 @@ the machine, so that a run that was killed finds its parts wherever it goes on.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -131,9 +131,9 @@ def cut_pages(path: Path, num_pages: int) -> Iterator[Part]:
         yield (Span(path, first, min(first + _MAX_PAGES - 1, num_pages)),)
 
 
-def build_part_path(parts_dir: Path, part: Part) -> Path:
-    """The file of a part: named by what is in it."""
-    spans = [(str(span.path), span.first_page, span.last_page) for span in part]
+def build_part_path(parts_dir: Path, part: Part, contents: Mapping[Path, str]) -> Path:
+    """The file of a part: named by what is in it, with the hashes of its documents' bytes."""
+    spans = [(str(span.path), contents[span.path], span.first_page, span.last_page) for span in part]
     return parts_dir / f"{artifacts.compute_fingerprint(spans)}.parquet"
 
 

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from drag_ray.search.index import build_index
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.checksums import Damage
 from drag_ray.types import Page
 
 
@@ -58,6 +60,10 @@ def test_what_is_set_aside_within_a_second_is_kept_apart(tmp_path: Path) -> None
     assert kept == ["0", "1", "2"]
 
 
+def end(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
 def finish(path: Path, number: int) -> StageFolder:
     with StageFolder(path, identity(number), keeps_earlier=True) as folder:
         artifacts.write_text(folder.path / "data", str(number))
@@ -68,10 +74,6 @@ def finish(path: Path, number: int) -> StageFolder:
 def test_finished_work_that_was_killed_between_the_places_takes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "collect"
     assert finish(place, 1).earlier is None
-
-    def end(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", end)  # when the place is empty
         with pytest.raises(KeyboardInterrupt):
@@ -81,6 +83,58 @@ def test_finished_work_that_was_killed_between_the_places_takes_its_own(tmp_path
     assert (place / "data").read_text() == "2"
     assert finish(place, 3).earlier == place
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["_previous", "collect"]
+
+
+def test_finished_work_that_was_killed_before_it_had_its_place_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "collect"
+    finish(place, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(StageFolder, "_give_place", end)
+        with pytest.raises(KeyboardInterrupt):
+            finish(place, 2)
+    assert (place / "data").read_text() == "1"
+    third = StageFolder(place, identity(3), keeps_earlier=True)
+    assert third.earlier == place
+    assert (place / "data").read_text() == "2"
+    assert StageFolder(place, identity(2), keeps_earlier=True).is_finished()
+
+
+def test_two_starts_that_end_an_exchange_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "collect"
+    finish(place, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", end)
+        with pytest.raises(KeyboardInterrupt):
+            finish(place, 2)
+    take_lock = StageFolder._take_lock  # pyright: ignore[reportPrivateUsage]
+
+    def come_later(folder: StageFolder) -> None:
+        monkeypatch.setattr(StageFolder, "_take_lock", take_lock)
+        assert StageFolder(place, identity(2), keeps_earlier=True).is_finished()  # the other start
+        take_lock(folder)
+
+    monkeypatch.setattr(StageFolder, "_take_lock", come_later)
+    assert StageFolder(place, identity(2), keeps_earlier=True).is_finished()
+    assert (place / "data").read_text() == "2"
+
+
+def test_work_in_a_place_and_beside_it_is_that_of_one_run_at_a_time(tmp_path: Path) -> None:
+    finish(tmp_path / "collect", 1)
+    beside = StageFolder(tmp_path / "collect", identity(2), keeps_earlier=True)
+    in_place = StageFolder(tmp_path / "collect", identity(2), [Damage("data", "is missing")], keeps_earlier=True)
+    with beside, pytest.raises(ArtifactError, match="another run is writing this folder"), in_place:
+        pass
+
+
+def test_an_outcome_is_the_same_by_any_way(tmp_path: Path) -> None:
+    outcomes = set[str]()
+    for kept, rows in ((0, 5), (3, 5), (3, 6)):
+        own = replace(identity(), way_counts=("kept",))
+        with StageFolder(tmp_path / f"{kept}-{rows}", own) as folder:
+            outcomes.add(folder.finish({"kept": kept, "rows": rows}).outcome_fingerprint)
+    assert len(outcomes) == 2
 
 
 @pytest.fixture

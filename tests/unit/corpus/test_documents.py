@@ -182,7 +182,7 @@ def write_table(path, *rows):
 def write_parts(tmp_path, reader, documents):
     paths = []
     for part in document_parts.plan_parts(documents, count_pages):
-        paths.append(document_parts.build_part_path(tmp_path / "parts", part))
+        paths.append(document_parts.build_part_path(tmp_path / "parts", part, dict.fromkeys(documents, "")))
         document_parts.write_part(paths[-1], part, partial(read_document, root=tmp_path, reader=reader))
     return paths
 
@@ -202,7 +202,12 @@ def test_small_documents_share_a_part_and_large_ones_are_cut_by_pages(tmp_path, 
         ("i.jsonl", "j.jsonl"),
     ]
     assert plan[2:] == [(Span(large, 1, 32),), (Span(large, 33, 64),), (Span(large, 65, 70),), (Span(small[0]),)]
-    assert len({document_parts.build_part_path(tmp_path, part) for part in plan}) == len(plan)
+    paths = [
+        document_parts.build_part_path(tmp_path, part, dict.fromkeys((*small, large), content))
+        for part in plan
+        for content in "ab"
+    ]
+    assert len(set(paths)) == len(plan) * 2  # other bytes are another part
 
 
 def test_the_bytes_of_a_part_are_bounded(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 """Documents that an earlier index has read are kept where their bytes and how they are read are the same."""
 
+import importlib.metadata
 import logging
+import random
+import resource
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +19,11 @@ from drag_ray.corpus.page_images import DIR_NAME as IMAGES_DIR_NAME
 from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.documents import list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.errors import ArtifactError
 from drag_ray.index.kept_documents import TABLE_NAME, KeptDocuments, describe_reading, find_kept
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import compute_identity
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
@@ -36,16 +43,30 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def build(root: Path, stage_dir: Path, earlier_dir: Path | None = None, **options: Any) -> KeptDocuments:
-    """Read documents as the stage does, without Ray, and finish the folder."""
+def change_nothing(root: Path) -> None:
+    pass
+
+
+def build(
+    root: Path, stage_dir: Path, earlier_dir: Path | None = None, meanwhile: Change = change_nothing, **options: Any
+) -> KeptDocuments:
+    """Read documents as the stage does, without Ray, and finish the folder.
+
+    Args:
+        meanwhile: done when the documents are known and not yet read.
+    """
     config = CorpusConfig(documents=str(root), page_images=True, ocr="off", **options)
     documents, _ = list_documents(root)
-    reading = describe_reading(config, 1, root)
+    identity = Identity("index", {}, {"documents": stage_dir.name})
+    reading = describe_reading(config, identity, root)
     reader = PageReader(config, ImageStore(stage_dir / IMAGES_DIR_NAME))
     read = partial(read_document, root=root, reader=reader)
-    with StageFolder(stage_dir, Identity("index", {}, {"documents": stage_dir.name})) as folder:
+    with StageFolder(stage_dir, identity) as folder:
         kept = find_kept(documents, root, earlier_dir, reading)
-        parts = {document_parts.build_part_path(stage_dir / ".parts", part): part for part in plan(kept)}
+        changed = kept.list_changed()
+        planned = document_parts.plan_parts(list(changed), lambda path: 1)
+        parts = {document_parts.build_part_path(stage_dir / ".parts", part, changed): part for part in planned}
+        meanwhile(root)
         for path, part in parts.items():
             document_parts.write_part(path, part, read)
         kept.write(list(parts), stage_dir, reading)
@@ -53,16 +74,8 @@ def build(root: Path, stage_dir: Path, earlier_dir: Path | None = None, **option
     return kept
 
 
-def plan(kept: KeptDocuments) -> list[document_parts.Part]:
-    return list(document_parts.plan_parts(kept.list_changed(), lambda path: 1))
-
-
 def read_table(stage_dir: Path) -> list[dict[str, Any]]:
     return pl.read_parquet(stage_dir / TABLE_NAME).to_dicts()
-
-
-def change_nothing(root: Path) -> None:
-    pass
 
 
 def change_much(root: Path) -> None:
@@ -102,10 +115,13 @@ def test_what_is_kept_and_read_is_what_is_read_from_nothing(
 
 
 def test_documents_that_have_moved_are_named_where_they_are(root: Path, tmp_path: Path) -> None:
+    inner = root / root.relative_to("/")  # the name of the folder within a path from it
+    inner.mkdir(parents=True)
+    (inner / "spar.jsonl").write_text("{half a line\n")
     build(root, tmp_path / "first")
     moved = root.rename(tmp_path / "moved")
     kept = build(moved, tmp_path / "second", tmp_path / "first")
-    assert kept.count()["kept_documents"] == 5
+    assert kept.count()["kept_documents"] == 6
     build(moved, tmp_path / "anew")
     assert read_table(tmp_path / "second") == read_table(tmp_path / "anew")
 
@@ -115,6 +131,60 @@ def test_one_file_alone_is_kept(tmp_path: Path) -> None:
     file.write_text("rotor")
     build(file, tmp_path / "first")
     assert build(file, tmp_path / "second", tmp_path / "first").count()["kept_documents"] == 1
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    file.rename(documents / "a.md")
+    assert build(documents, tmp_path / "third", tmp_path / "first").count()["kept_documents"] == 1
+    assert {row["place"] for row in read_table(tmp_path / "third")} == {str(documents / "a.md")}
+
+
+def test_a_document_that_changes_while_it_is_read_is_read_again(root: Path, tmp_path: Path) -> None:
+    text = (root / "a.md").read_text()
+    build(root, tmp_path / "first", meanwhile=lambda root: (root / "a.md").write_text("half of it"))
+    (root / "a.md").write_text(text)
+    assert build(root, tmp_path / "second", tmp_path / "first").count()["read_documents"] == 2
+    build(root, tmp_path / "anew")
+    assert [row["text"] for row in read_table(tmp_path / "second")] == [row["text"] for row in read_table(tmp_path / "anew")]
+
+
+def test_documents_whose_bytes_cannot_be_compared_are_read_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (root / "sparse.txt").open("wb") as stream:
+        stream.truncate(2**40)  # hashing it would take an hour
+    monkeypatch.setattr("drag_ray.index.kept_documents._MAX_HASHED_BYTES", len("spar\fof two pages"))
+    build(root, tmp_path / "first")
+    assert build(root, tmp_path / "second", tmp_path / "first").count()["kept_documents"] == 1
+    build(root, tmp_path / "anew")
+    assert read_table(tmp_path / "second") == read_table(tmp_path / "anew")
+
+
+def test_a_full_disk_is_said(root: Path, tmp_path: Path) -> None:
+    (root / "long.txt").write_text(random.Random(0).randbytes(200_000).hex())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    build(root, tmp_path / "first")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(ArtifactError, match=r"documents\.parquet: cannot be written .*Free some space"):
+            build(root, tmp_path / "second", tmp_path / "first")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "second" / TABLE_NAME).exists()
+
+
+def test_documents_are_kept_without_the_packages_that_do_ocr(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.metadata.Distribution.from_name
+
+    def find_others(name: str) -> importlib.metadata.Distribution:
+        if name in ("rapidocr", "onnxruntime"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return find(name)
+
+    monkeypatch.setattr(importlib.metadata.Distribution, "from_name", find_others)
+    config = RunConfig(corpus=CorpusConfig(documents=str(root)))
+    described = describe_reading(config.corpus, compute_identity(STAGES["index"], config), root)
+    assert described["rapidocr"] == ""
+    assert described["lxml"] == importlib.metadata.version("lxml")
 
 
 def test_a_document_that_has_lost_an_image_is_read_again(root: Path, tmp_path: Path) -> None:

@@ -43,12 +43,13 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parts_are_named_and_cut_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_parts, "_MAX_PAGES", 4)
     parts = plan_parts(Path("parts"), range(9))
-    assert [(path.name, part) for path, part in parts.items()] == [
-        ("0000000000.npz", range(4)),
-        ("0000000004.npz", range(4, 8)),
-        ("0000000008.npz", range(8, 9)),
+    assert [(path.name.partition("-")[0], part) for path, part in parts.items()] == [
+        ("0000000000", range(4)),
+        ("0000000004", range(4, 8)),
+        ("0000000008", range(8, 9)),
     ]
     assert list(parts) == sorted(parts)
+    assert not {*plan_parts(Path("parts"), [0, 2, 4, 8])} & {*parts}
 
 
 def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
@@ -220,3 +221,36 @@ def test_vectors_of_another_model_or_that_are_damaged_are_not_kept(
         assert finish_vectors(tmp_path / "index", other, TEXTS[:3], monkeypatch) == [0, 1, 2]
     assert "All pages are embedded: " in caplog.text
     assert "keys.npy: holds other bytes than were written" in caplog.text
+
+
+def test_what_is_kept_is_read_a_batch_at_a_time(tmp_path: Path, config: EmbeddingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_parts, "_BATCH_KEPT", 4)
+    texts = [f"rotor {number}" for number in range(30)]
+    finish_vectors(tmp_path / "index", config, texts, monkeypatch)
+    sizes: list[int] = []
+
+    def note(parts: Iterator[tuple[np.ndarray, np.ndarray]], *arguments: Any) -> None:
+        found = list(parts)
+        sizes.extend(len(rows) for rows, _ in found)
+        write_vectors(iter(found), *arguments)
+
+    write_vectors = vector_parts.write_vectors
+    monkeypatch.setattr(vector_parts, "write_vectors", note)
+    texts = ["fuel", *texts[:20], "pump", *texts[20:], "oil"]
+    assert finish_vectors(tmp_path / "index", config, texts, monkeypatch) == [0, 21, 32]
+    assert np.load(tmp_path / "index" / "vectors" / "rows.npy").tolist() == list(range(33))
+    assert max(sizes) <= 4 + 3
+
+
+def test_vectors_of_another_model_of_the_same_name_are_not_kept(
+    tmp_path: Path, config: EmbeddingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = config.model_copy(update={"model": str(write_embedding_model(tmp_path / "model"))})
+    finish_vectors(tmp_path / "index", named, TEXTS, monkeypatch)
+    shutil.rmtree(tmp_path / "model")
+    write_embedding_model(tmp_path / "model", seed=1)
+    texts = ["fuel", *TEXTS]
+    assert finish_vectors(tmp_path / "index", named, texts, monkeypatch) == [0, 2, *range(6)]
+    finish_vectors(tmp_path / "anew", named, texts, monkeypatch)
+    made, expected = (np.load(tmp_path / stage / "vectors" / "vectors.npy") for stage in ("index", "anew"))
+    assert made == pytest.approx(expected, abs=1e-6)
