@@ -24,6 +24,7 @@ FILE_COMMANDS = {
     "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
     "review": "Look at the test questions of a run beside their pages, on a page for the browser, and say which are kept.",
     "kinds": "Tell by real questions which kinds of written questions a ranker learns most from, and which mix to go on with.",
+    "learn": "Turn what people said about the pages that an endpoint of a run has shown them into questions with evidence.",
     "merge": "Write a model with an adapter merged into its weights, in a folder that transformers and vLLM load by itself.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
@@ -48,6 +49,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         "cost": _cost,
         "review": _review,
         "kinds": _kinds,
+        "learn": _learn,
         "merge": _merge,
         "push": _push,
         "pull": _pull,
@@ -294,6 +296,21 @@ def _kinds(argv: Sequence[str]) -> None:
     from drag_ray.evaluate.question_kinds import format_worth, measure_kinds, read_real
 
     print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
+
+
+def _learn(argv: Sequence[str]) -> None:
+    from drag_ray.api.run import Run
+    from drag_ray.config import load
+    from drag_ray.feedback.outcome import LEARNED_DIR_NAME, QUESTIONS_NAME
+    from drag_ray.pipeline.run_config import RunConfig
+
+    named = ["--run-dir"] if argv and not argv[0].startswith("-") else []
+    sections = ("run_dir", "learn")
+    config = load(RunConfig, [*named, *argv], sections, program="drag-ray learn RUN", description=FILE_COMMANDS["learn"])
+    counts = Run(config).learn()
+    print(f"learn: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")
+    if counts["questions"]:
+        print(f"Go on with --corpus.questions {config.run_dir / LEARNED_DIR_NAME / QUESTIONS_NAME}")
 
 
 def _merge(argv: Sequence[str]) -> None:

@@ -1,0 +1,103 @@
+"""Searches with what was said about them, and the search at which somebody who asked again has arrived."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from drag_ray.feedback.events import Event, Mark, ShownSearch
+from drag_ray.types import Evidence
+
+_PAUSE_S = 30 * 60
+"""after which somebody who comes back wants something else, as is usual in the analysis of logs"""
+_MIN_OVERLAP = 0.2
+"""Share of their words (Jaccard) that two questions of a session have in common where the second asks the first again."""
+
+
+@dataclass
+class Visit:
+    """A search and what was said about it.
+
+    Attributes:
+        marks: of pages that it has shown, in their order.
+        again: the searches that were said to ask it again.
+    """
+
+    search: ShownSearch
+    marks: list[Mark] = field(default_factory=list[Mark])
+    again: list[str] = field(default_factory=list[str])
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """What visits are ordered by."""
+        return self.search.time, self.search.id
+
+
+def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visit]:
+    """The searches by their ids with the marks that belong to them. What belongs to none is counted: `unknown_search`, whose
+    search has been removed or was never there, and `page_not_shown`, which an endpoint refuses."""
+    marks: list[Mark] = []
+    visits: dict[str, Visit] = {}
+    for event in events:
+        if isinstance(event, Mark):
+            marks.append(event)
+        else:
+            visits[event.id] = Visit(event)
+    for mark in sorted(marks, key=lambda mark: mark.time):
+        visit = visits.get(mark.search)
+        if visit is None:
+            counts["unknown_search"] += 1
+        elif mark.action == "asked_again":
+            visit.again.append(mark.next)
+        elif mark.page is None or mark.page not in visit.search.pages:
+            counts["page_not_shown"] += 1
+        else:
+            visit.marks.append(mark)
+    return visits
+
+
+def find_ends(visits: Mapping[str, Visit]) -> dict[str, Visit]:
+    """The last search of those that asked the same again, by the ids of all that were asked again.
+
+    A search asks another one again where a client has said so, or where it comes next in its session, before half an hour is
+    over, with some of the same words.
+    """
+    successors: dict[str, Visit] = {}
+    for turns in _list_sessions(visits.values()):
+        for visit, following in pairwise(turns):
+            if _asks_again(visit.search, following.search):
+                successors[visit.search.id] = following
+    for visit in visits.values():
+        for name in visit.again:
+            if (following := visits.get(name)) and following.order > visit.order:  # so that nothing goes round in circles
+                successors[visit.search.id] = following
+    ends: dict[str, Visit] = {}
+    for visit in sorted(visits.values(), key=lambda visit: visit.order, reverse=True):
+        if following := successors.get(visit.search.id):
+            ends[visit.search.id] = ends.get(following.search.id, following)
+    return ends
+
+
+def _list_sessions(visits: Iterable[Visit]) -> Iterable[Sequence[Visit]]:
+    sessions: dict[tuple[str, str], list[Visit]] = defaultdict(list)
+    for visit in sorted(visits, key=lambda visit: visit.order):
+        if visit.search.session:
+            sessions[visit.search.client, visit.search.session].append(visit)
+    return sessions.values()
+
+
+def _asks_again(first: ShownSearch, second: ShownSearch) -> bool:
+    if second.time - first.time > _PAUSE_S or normalize(first.question) == normalize(second.question):
+        return False
+    words = [set(normalize(search.question).split()) for search in (first, second)]
+    return len(words[0] & words[1]) >= _MIN_OVERLAP * len(words[0] | words[1]) > 0
+
+
+def normalize(question: str) -> str:
+    """What equal questions have in common: their words, whatever their case, with what stands between them."""
+    return " ".join(question.casefold().split())
+
+
+def list_last_marks(visit: Visit, actions: Sequence[str]) -> dict[tuple[str, Evidence], Mark]:
+    """The last of such marks by each client on each page."""
+    return {(mark.client, mark.page): mark for mark in visit.marks if mark.action in actions and mark.page}
