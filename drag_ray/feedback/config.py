@@ -8,7 +8,7 @@ from drag_ray.config import BaseConfig
 
 
 class FeedbackConfig(BaseConfig):
-    """What an endpoint keeps of searches and of what people say about them, in the folder `feedback` of the run."""
+    """Table of searches, and of what people say about them, in the folder `feedback` of the run."""
 
     enabled: bool = False
     """keep searches and take feedback on them (`/v1/feedback`). It is off because it stores what people ask"""
@@ -19,7 +19,7 @@ class FeedbackConfig(BaseConfig):
 
 
 class LearnConfig(BaseConfig):
-    """What feedback has to show before a question is made of it."""
+    """Terms on which a question is made of feedback."""
 
     voices: Literal["client", "session"] = "client"
     """who counts once: an address, or each session that a client names, where all come from one address, as behind a proxy.

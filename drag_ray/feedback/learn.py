@@ -34,7 +34,7 @@ class LeftOut:
 
 @dataclass
 class Lessons:
-    """What feedback has taught.
+    """Outcome of feedback.
 
     Attributes:
         questions: with their evidence.
@@ -171,7 +171,7 @@ def _decide(needs: dict[str, _Need], lessons: Lessons, config: LearnConfig) -> N
 
 
 def _judge(tally: _PageTally, curve: PositionCurve, config: LearnConfig) -> Reason | None:
-    """Why a page is no evidence; None where it is."""
+    """The reason why a page is no evidence; None where it is."""
     if tally.right and tally.wrong:
         return "contradictory"
     if tally.right or tally.wrong:

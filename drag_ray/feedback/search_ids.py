@@ -24,7 +24,7 @@ _IPV6_SITE_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class IssuedSearch:
-    """What a search id says.
+    """Content of a search id.
 
     Attributes:
         short: its name in the table.
@@ -61,7 +61,7 @@ class SearchIds:
         return base64.urlsafe_b64encode(said + self._sign(said)).rstrip(b"=").decode()
 
     def read(self, search_id: str) -> IssuedSearch | None:
-        """What an id says; None where it was not issued with this secret."""
+        """The content of an id; None where it was not issued with this secret."""
         try:
             data = base64.b64decode(search_id + "=" * (-len(search_id) % 4), altchars=b"-_", validate=True)
         except ValueError:

@@ -29,7 +29,7 @@ class Visit:
 
     @property
     def order(self) -> tuple[int, str]:
-        """What visits are ordered by."""
+        """The order of visits."""
         return self.search.time, self.search.id
 
 
@@ -94,7 +94,7 @@ def _asks_again(first: ShownSearch, second: ShownSearch) -> bool:
 
 
 def normalize(question: str) -> str:
-    """What equal questions have in common: their words, whatever their case, with what stands between them."""
+    """The form that equal questions have in common: their words, whatever their case, with what stands between them."""
     return " ".join(question.casefold().split())
 
 

@@ -70,7 +70,9 @@ class ServeConfig(BaseConfig):
     rerank: ServedRerankConfig = Field(
         default=ServedRerankConfig(), description="what orders the pages that searches find anew, if anything is named"
     )
-    feedback: FeedbackConfig = FeedbackConfig()
+    feedback: FeedbackConfig = Field(
+        default=FeedbackConfig(), description="what is kept of searches, and of what people say about them; nothing by default"
+    )
     page: bool = True
     """a page for people at `/`, to search and ask in a browser; it asks for the key where there is one"""
     max_queued_requests: int = Field(default=256, ge=1)

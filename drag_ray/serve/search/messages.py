@@ -84,7 +84,7 @@ class PageRequest(BaseModel):
 
 
 class FeedbackRequest(BaseModel):
-    """What was done with a page of a search, or that its question was asked again."""
+    """An action on a page of a search, or the word that its question was asked again."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -163,7 +163,7 @@ class PageAnswer(Answer):
 
 
 class FeedbackAnswer(Answer):
-    """What was kept: it is on the disk."""
+    """The mark that was kept: it is on the disk."""
 
     object: Literal["feedback"] = "feedback"
     action: Action
