@@ -13,6 +13,8 @@ from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Evidence, Question
 
 CATEGORY = "feedback"
+_LOOKS_PER_VOICE = 1000
+"""of which the position curve is estimated: no voice makes it by itself"""
 Reason = Literal[
     "no_feedback", "contradictory", "marked_wrong", "few_voices", "seldom_opened", "one_voice", "page_gone", "test_question"
 ]
@@ -126,15 +128,18 @@ def _add(need: _Need, visit: Visit, end: Visit | None, config: LearnConfig) -> i
 
 
 def _list_looks(visits: Iterable[Visit], config: LearnConfig) -> Iterable[Look]:
-    """The first look of each voice at each page of a question; clicks that are carried over from another question are none."""
+    """The first look of each voice at each page of a question, and so many of a voice at most; clicks that are carried over from
+    another question are none."""
     seen: set[tuple[Hashable, str, Evidence]] = set()
+    numbers = Counter[Hashable]()
     for visit in visits:
         text, voice = normalize(visit.search.question), _name_voice(visit.search.client, visit, config)
         opened = {mark.page for mark in _list_clicks(visit)}
         for rank, page in enumerate(visit.search.pages, start=1):
-            if text and (voice, text, page) not in seen:
+            if text and numbers[voice] < _LOOKS_PER_VOICE and (voice, text, page) not in seen:
                 seen.add((voice, text, page))
-                yield Look((text, page), rank, page in opened)
+                numbers[voice] += 1
+                yield Look(voice, (text, page), rank, page in opened)
 
 
 def _list_clicks(visit: Visit) -> list[Mark]:

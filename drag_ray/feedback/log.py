@@ -25,6 +25,7 @@ _SECRET_NAME = "secret"
 _SECRET_BYTES = 32
 _MAX_FILE_BYTES = 2**28
 """of a process on one day: searches cost less than the disk has to take of them"""
+_TEND_EVERY_S = 600.0
 _DATE_CHARS = len("2026-03-01")
 
 _logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class EventLog:
         self._retention_days = retention_days
         self._clock = clock
         self._process = secrets.token_hex(4)
-        self._day: date | None = None
+        self._tending: asyncio.Task[None] | None = None
         self._batch = _Batch()
         self._writing = asyncio.Lock()
 
@@ -81,6 +82,8 @@ class EventLog:
         Raises:
             ArtifactError: the disk refuses, or this process has written as much today as it may.
         """
+        if self._tending is None:
+            self._tending = asyncio.create_task(self._tend())
         batch = self._batch
         batch.events.append(event)
         await asyncio.shield(self._write_once(batch))  # who hangs up does not end the writing for the others
@@ -93,33 +96,41 @@ class EventLog:
                 batch.is_written = True
 
     def _write(self, events: list[Event]) -> None:
-        today = datetime.fromtimestamp(self._clock(), UTC).date()
-        if today != self._day:
-            remove_expired(self._folder, today - timedelta(days=self._retention_days))
-            self._day = today
-        path = self._folder / f"{today}-{self._process}.jsonl"
+        path = self._folder / f"{self._find_today()}-{self._process}.jsonl"
         if path.exists() and path.stat().st_size > _MAX_FILE_BYTES:
             raise ArtifactError(f"{path}: holds {_MAX_FILE_BYTES:,} bytes, all that a process keeps in a day.")
         append_lines(path, map(asdict, events))
+
+    def _find_today(self) -> date:
+        return datetime.fromtimestamp(self._clock(), UTC).date()
+
+    async def _tend(self) -> None:
+        """Remove what has expired, from the first event on, also where no other comes."""
+        while True:
+            try:
+                await asyncio.to_thread(self.remove_expired)
+            except ArtifactError as error:
+                _logger.error("feedback that is older than serve.feedback.retention_days cannot be removed: %s", error)
+            await asyncio.sleep(_TEND_EVERY_S)
+
+    def remove_expired(self) -> None:
+        """Remove the files of days before those that are retained, whoever has written them.
+
+        Raises:
+            ArtifactError: the disk refuses.
+        """
+        first = self._find_today() - timedelta(days=self._retention_days)
+        for path in list_folder(self._folder, "*.jsonl"):
+            if path.name[:_DATE_CHARS] < str(first):
+                with writing(path):
+                    path.unlink(missing_ok=True)
+                _logger.info("%s: removed, for it is older than serve.feedback.retention_days", path)
 
 
 class _Batch:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.is_written = False
-
-
-def remove_expired(folder: Path, first: date) -> None:
-    """Remove the files of days before `first`, whoever has written them.
-
-    Raises:
-        ArtifactError: the disk refuses.
-    """
-    for path in list_folder(folder, "*.jsonl"):
-        if path.name[:_DATE_CHARS] < str(first):
-            with writing(path):
-                path.unlink(missing_ok=True)
-            _logger.info("%s: removed, for it is older than serve.feedback.retention_days", path)
 
 
 def read_events(folder: Path) -> Iterator[Event]:

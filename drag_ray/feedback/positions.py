@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 MIN_CHANCE = 0.1
 """No click counts for more than 1 / this: one far down would outweigh all others (clipped propensities)."""
-MIN_CLICKS = 50
-"""of the pages that were shown at both ranks, at either of them, for an estimate"""
+MIN_VOICES = 30
+"""Voices that must have opened pages at a rank, and at the first, of those that were shown at both, for an estimate: so that no
+few of them bend the curve"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,11 @@ class Look:
     """A page that somebody was shown for a question.
 
     Attributes:
+        voice: somebody.
         item: question and page.
     """
 
+    voice: Hashable
     item: Hashable
     rank: int
     is_opened: bool
@@ -48,19 +51,20 @@ class PositionCurve:
 
 def estimate_curve(looks: Iterable[Look]) -> PositionCurve:
     """The curve that a log shows: of each rank, the rate at which pages were opened there over the rate at which the same pages
-    were opened at rank 1. Ranks with fewer than `MIN_CLICKS` at both are left to 1 / rank."""
+    were opened at rank 1. Ranks with too few voices are left to 1 / rank."""
     shown: dict[Hashable, Counter[int]] = defaultdict(Counter)
-    opened: dict[Hashable, Counter[int]] = defaultdict(Counter)
+    opened: dict[Hashable, defaultdict[int, list[Hashable]]] = defaultdict(lambda: defaultdict(list))
     for look in looks:
         shown[look.item][look.rank] += 1
-        opened[look.item][look.rank] += look.is_opened
+        if look.is_opened:
+            opened[look.item][look.rank].append(look.voice)
     rates, first_rates = defaultdict[int, float](float), defaultdict[int, float](float)
-    clicks, first_clicks = Counter[int](), Counter[int]()
+    voices, first_voices = defaultdict[int, set[Hashable]](set), defaultdict[int, set[Hashable]](set)
     for item, counts in shown.items():
         for rank in counts if counts[1] else ():
-            rates[rank] += opened[item][rank] / counts[rank]
-            first_rates[rank] += opened[item][1] / counts[1]
-            clicks[rank] += opened[item][rank]
-            first_clicks[rank] += opened[item][1]
-    known = [rank for rank in sorted(clicks) if rank > 1 and min(clicks[rank], first_clicks[rank]) >= MIN_CLICKS]
+            rates[rank] += len(opened[item][rank]) / counts[rank]
+            first_rates[rank] += len(opened[item][1]) / counts[1]
+            voices[rank].update(opened[item][rank])
+            first_voices[rank].update(opened[item][1])
+    known = [rank for rank in sorted(voices) if rank > 1 and min(len(voices[rank]), len(first_voices[rank])) >= MIN_VOICES]
     return PositionCurve({1: 1.0} | {rank: min(1.0, rates[rank] / first_rates[rank]) for rank in known})

@@ -38,7 +38,7 @@ class FeedbackService:
         clock: seconds since 1970.
 
     Raises:
-        ArtifactError: the secret cannot be read.
+        ArtifactError: the secret cannot be read, or the disk refuses.
     """
 
     def __init__(self, folder: Path, config: FeedbackConfig, clock: Callable[[], float] = time.time) -> None:
@@ -46,6 +46,7 @@ class FeedbackService:
         self._clock = clock
         self._ids = SearchIds(read_secret(folder))
         self._log = EventLog(folder, config.retention_days, clock)
+        self._log.remove_expired()
         self._counts = HourlyCounts()
 
     async def note(self, answer: _AnswerT, session: str, address: str) -> _AnswerT:

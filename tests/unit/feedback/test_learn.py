@@ -18,7 +18,7 @@ from drag_ray.corpus.questions import read_questions
 from drag_ray.feedback.config import LearnConfig
 from drag_ray.feedback.events import Action, Event, Mark, ShownSearch
 from drag_ray.feedback.learn import Lessons, learn
-from drag_ray.feedback.positions import Look, PositionCurve, estimate_curve
+from drag_ray.feedback.positions import MIN_VOICES, Look, PositionCurve, estimate_curve
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.appended_lines import append_lines
 from drag_ray.storage.artifacts import Identity
@@ -157,16 +157,16 @@ def test_the_curve_is_estimated_where_pages_were_shown_at_several_ranks() -> Non
     generator, truth = np.random.default_rng(0), {1: 1.0, 2: 0.7, 4: 0.5}
     worth = generator.uniform(0.2, 0.9, 200)
     looks = [
-        Look(item, rank, bool(generator.random() < truth[rank] * worth[item]))
+        Look(voice, item, rank, bool(generator.random() < truth[rank] * worth[item]))
         for item in range(200)
         for rank in truth
-        for _ in range(80)
+        for voice in range(80)
     ]
     found = estimate_curve(looks)
     assert {rank: pytest.approx(found.chance(rank), abs=0.02) for rank in truth} == truth
     assert found.chance(3) == pytest.approx(1 / 3)
     assert found.chance(1000) == PositionCurve().chance(1000) == 0.1
-    assert estimate_curve(look for look in looks if look.rank != 1 or look.item == 0).estimated == {1: 1.0}
+    assert estimate_curve(look for look in looks if look.voice in range(MIN_VOICES - 1)).estimated == {1: 1.0}
 
 
 @pytest.fixture

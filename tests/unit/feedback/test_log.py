@@ -2,7 +2,6 @@
 
 import asyncio
 import stat
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -49,14 +48,20 @@ async def test_a_line_that_has_no_end_yet_is_left_as_it_is(tmp_path: Path) -> No
     assert path.stat().st_size == size
 
 
-async def test_what_is_older_than_its_retention_goes_on_the_next_day(tmp_path: Path) -> None:
+async def test_what_is_older_than_its_retention_goes_also_where_nothing_new_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_TEND_EVERY_S", 0.01)
     clock = Clock()
     kept = EventLog(tmp_path, 2, clock)
     for _ in range(5):
         await kept.append(SEARCH)
         clock.now += DAY_S
-    days = [date.fromisoformat(path.name[:10]).toordinal() for path in sorted(tmp_path.glob("*.jsonl"))]
-    assert days == [date.fromtimestamp(clock.now).toordinal() - before for before in (3, 2, 1)]
+    await asyncio.sleep(0.2)
+    assert len(list(tmp_path.glob("*.jsonl"))) == 2
+    clock.now += 2 * DAY_S
+    await asyncio.sleep(0.2)
+    assert list(tmp_path.glob("*.jsonl")) == []
 
 
 async def test_a_process_keeps_no_more_than_its_share_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,9 @@ def start(searcher: Searcher, tmp_path: Path, clock: Clock) -> Start:
     return start
 
 
-def say(served: Served, answer: dict[str, Any], place: int = 0, action: str = "opened", **more: Any) -> Any:
+def say(served: Served, answer: dict[str, Any], place: int = 0, **more: Any) -> Any:
     page = answer["pages"][place]
-    body = {"search_id": answer["search_id"], "action": action, "file": page["file"], "page_number": page["page_number"]}
+    body = {"search_id": answer["search_id"], "action": "opened", "file": page["file"], "page_number": page["page_number"]}
     return served.post("/v1/feedback", **{**body, **more})
 
 
@@ -61,7 +61,7 @@ def test_a_search_and_what_is_said_of_it_are_kept_whichever_engine_is_told(start
     first, second = start(), start()
     answer = first.post("/v1/search", question=QUESTION, model="base", session="me@example.com").json()
     assert [page["file"] for page in answer["pages"]] == ["a.pdf", "b.pdf"]
-    told = say(second, answer, 1, "right", rank=2)
+    told = say(second, answer, 1, action="right", rank=2)
     assert (told.status_code, told.json()) == (200, {"object": "feedback", "action": "right", "rank": 2})
     kept = {type(event): event for event in read_events(tmp_path / "feedback")}
     search, mark = kept[ShownSearch], kept[Mark]
@@ -85,7 +85,7 @@ def test_an_answer_of_the_agent_has_an_id_for_the_pages_of_its_turns_also_in_a_s
     served = start()
     whole = served.post("/v1/ask", question=QUESTION, model="base").json()
     shown = {"pages": whole["turns"][0]["pages"], "search_id": whole["search_id"]}
-    assert say(served, shown, 0, "right").json()["rank"] == 1
+    assert say(served, shown, action="right").json()["rank"] == 1
     stream = served.post("/v1/ask", question=QUESTION, model="base", stream=True).text
     last = json.loads(stream.strip().split("\n\n")[-1].partition("data: ")[2])
     assert say(served, {**shown, "search_id": last["search_id"]}).status_code == 200
@@ -107,7 +107,7 @@ def test_a_client_cannot_name_a_page_that_was_not_shown_nor_a_search_that_was_no
     answer = served.post("/v1/search", question=QUESTION, model="base").json()
     make_secret(tmp_path / "other")
     foreign = start(tmp_path / "other").post("/v1/search", question=QUESTION, model="base").json()
-    for more, status, complaint in (
+    refusals: list[tuple[dict[str, Any], int, str]] = [
         ({"file": "c.pdf", "page_number": 1}, 400, "'c.pdf', page 1: the search did not show it."),
         ({"page_number": 7}, 400, "the search did not show it."),
         ({"rank": 2}, 400, "rank 2: the search showed 'a.pdf', page 1 at rank 1."),
@@ -120,7 +120,8 @@ def test_a_client_cannot_name_a_page_that_was_not_shown_nor_a_search_that_was_no
         ({"page_number": 10**30}, 400, "page_number: "),
         ({"text": "my telephone number"}, 400, "text: Extra inputs are not permitted"),
         ({"file": "a" * 5000}, 413, "at most 4,096 bytes"),
-    ):
+    ]
+    for more, status, complaint in refusals:
         refused = say(served, answer, **more)
         assert refused.status_code == status, more
         assert complaint in refused.json()["error"]["message"]
