@@ -8,7 +8,7 @@ from typing import Literal
 from drag_ray.feedback.config import LearnConfig
 from drag_ray.feedback.events import Event, Mark
 from drag_ray.feedback.positions import Look, PositionCurve, estimate_curve
-from drag_ray.feedback.sessions import Visit, find_ends, list_last_marks, list_visits, normalize
+from drag_ray.feedback.sessions import End, Visit, find_ends, list_visits, normalize
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Evidence, Question
 
@@ -67,6 +67,10 @@ class _PageTally:
             self.shown[voice] = rank
         self.shown.setdefault(voice, rank)
 
+    def judge(self, voice: Hashable, is_right: bool) -> None:
+        (self.right if is_right else self.wrong).add(voice)
+        (self.wrong if is_right else self.right).discard(voice)
+
 
 @dataclass
 class _Need:
@@ -84,6 +88,7 @@ def learn(events: Iterable[Event], config: LearnConfig) -> Lessons:
     set aside. A page that nobody has marked is evidence where at least `min_voices` have opened it, and `min_relevance` of those
     who looked: clicks are weighted by the inverse of the chance of a look at their rank. What was opened before the question was
     asked again does not count, for it did not help; what is marked or opened last at the end answers the earlier questions too.
+    Where it is only inferred that the question was asked again, a mark at the end counts for them no more than a click.
     A client, or session, counts once for a page, whatever it sends.
     """
     lessons = Lessons()
@@ -104,27 +109,31 @@ def learn(events: Iterable[Event], config: LearnConfig) -> Lessons:
     return lessons
 
 
-def _add(need: _Need, visit: Visit, end: Visit | None, config: LearnConfig) -> int:
+def _add(need: _Need, visit: Visit, end: End | None, config: LearnConfig) -> int:
     """Take a visit into the tally of its question; returns the clicks that do not count since the question was asked again."""
     searcher = _name_voice(visit.search.client, visit, config)
     for rank, page in enumerate(visit.search.pages, start=1):
         need.pages[page].see(searcher, rank)
-    own = list_last_marks(visit, ("right", "wrong"))
-    if end:
-        said = list_last_marks(end, ("right", "wrong"))
-        own = {key: mark for key, mark in said.items() if mark.action == "right"} | own
-        clicks = [] if said else _list_clicks(end)[-1:]
-    else:
-        clicks = _list_clicks(visit)
-    for mark in own.values():
-        assert mark.page, "marks of pages alone"
-        tally, voice = need.pages[mark.page], _name_voice(mark.client, visit, config)
-        (tally.right if mark.action == "right" else tally.wrong).add(voice)
-        (tally.wrong if mark.action == "right" else tally.right).discard(voice)
+    verdicts, clicks = _choose_marks(visit, end)
+    for mark in verdicts:
+        need.pages[_name_page(mark)].judge(_name_voice(mark.client, visit, config), mark.action == "right")
     for mark in clicks:
-        assert mark.page, "marks of pages alone"
-        need.pages[mark.page].see(_name_voice(mark.client, visit, config), mark.rank, is_opened=True)
-    return len(_list_clicks(visit)) if end else 0
+        need.pages[_name_page(mark)].see(_name_voice(mark.client, visit, config), mark.rank, is_opened=True)
+    return len(visit.list_clicks()) if end else 0
+
+
+def _choose_marks(visit: Visit, end: End | None) -> tuple[list[Mark], list[Mark]]:
+    """The verdicts and the clicks that count for the question of a visit; its own verdicts come last."""
+    if end is None:
+        return visit.list_verdicts(), visit.list_clicks()
+    found = [mark for mark in end.visit.list_verdicts() if mark.action == "right"]
+    carried = found if end.is_said else []
+    return [*carried, *visit.list_verdicts()], [] if carried else found or end.visit.list_clicks()[-1:]
+
+
+def _name_page(mark: Mark) -> Evidence:
+    assert mark.page, "marks of pages alone"
+    return mark.page
 
 
 def _list_looks(visits: Iterable[Visit], config: LearnConfig) -> Iterable[Look]:
@@ -134,16 +143,12 @@ def _list_looks(visits: Iterable[Visit], config: LearnConfig) -> Iterable[Look]:
     numbers = Counter[Hashable]()
     for visit in visits:
         text, voice = normalize(visit.search.question), _name_voice(visit.search.client, visit, config)
-        opened = {mark.page for mark in _list_clicks(visit)}
+        opened = {mark.page for mark in visit.list_clicks()}
         for rank, page in enumerate(visit.search.pages, start=1):
             if text and numbers[voice] < _LOOKS_PER_VOICE and (voice, text, page) not in seen:
                 seen.add((voice, text, page))
                 numbers[voice] += 1
                 yield Look(voice, (text, page), rank, page in opened)
-
-
-def _list_clicks(visit: Visit) -> list[Mark]:
-    return [mark for mark in visit.marks if mark.action == "opened"]
 
 
 def _name_voice(client: str, visit: Visit, config: LearnConfig) -> Hashable:

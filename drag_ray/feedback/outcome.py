@@ -2,7 +2,7 @@
 
 learned/
   questions.jsonl     id, question, evidence, category: a file for corpus.questions
-  left_out.jsonl      questions of which nothing was made, each with its reason
+  left_out.jsonl      questions of which nothing was made though somebody said something, each with its reason
   counts.json         how many of each, what could not be used of the table, and the position curve
 """
 
@@ -45,7 +45,9 @@ def write_lessons(run_dir: Path, config: LearnConfig) -> dict[str, int]:
     counts = _count(lessons)
     with replaced_folder(run_dir / LEARNED_DIR_NAME) as scratch:
         write_jsonl(scratch / QUESTIONS_NAME, [_to_row(question) for question in lessons.questions])
-        write_jsonl(scratch / "left_out.jsonl", [asdict(left_out) for left_out in lessons.left_out])
+        write_jsonl(
+            scratch / "left_out.jsonl", [asdict(left_out) for left_out in lessons.left_out if left_out.reason != "no_feedback"]
+        )
         curve = {str(rank): chance for rank, chance in lessons.curve.estimated.items()}
         write_json(
             scratch / "counts.json", {"counts": counts, "estimated_curve": curve, "options": config.model_dump(mode="json")}

@@ -1,17 +1,20 @@
 """Searches with what was said about them, and the search at which somebody who asked again has arrived."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from drag_ray.feedback.events import Event, Mark, ShownSearch
-from drag_ray.types import Evidence
 
+_WORD = re.compile(r"\w+")
 _PAUSE_S = 30 * 60
 """after which somebody who comes back wants something else, as is usual in the analysis of logs"""
-_MIN_OVERLAP = 0.2
+_MIN_OVERLAP = 0.3
 """Share of their words (Jaccard) that two questions of a session have in common where the second asks the first again."""
+_COMMON_SHARE, _COMMON_NUMBER = 0.1, 5
+"""Words of so many sessions, by share and by number, say nothing of what is asked"""
 
 
 @dataclass
@@ -26,6 +29,15 @@ class Visit:
     search: ShownSearch
     marks: list[Mark] = field(default_factory=list[Mark])
     again: list[str] = field(default_factory=list[str])
+
+    def list_clicks(self) -> list[Mark]:
+        """The pages that were opened, in their order."""
+        return [mark for mark in self.marks if mark.action == "opened"]
+
+    def list_verdicts(self) -> list[Mark]:
+        """The last word, right or wrong, of each client on each page."""
+        said = (mark for mark in self.marks if mark.action != "opened")
+        return list({(mark.client, mark.page): mark for mark in said}.values())
 
     @property
     def order(self) -> tuple[int, str]:
@@ -56,48 +68,68 @@ def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visi
     return visits
 
 
-def find_ends(visits: Mapping[str, Visit]) -> dict[str, Visit]:
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last search of those that asked the same again.
+
+    Attributes:
+        is_said: whether clients have said of each that it does, and it is not only inferred.
+    """
+
+    visit: Visit
+    is_said: bool
+
+
+def find_ends(visits: Mapping[str, Visit]) -> dict[str, End]:
     """The last search of those that asked the same again, by the ids of all that were asked again.
 
     A search asks another one again where a client has said so, or where it comes next in its session, before half an hour is
     over, with some of the same words.
     """
-    successors: dict[str, Visit] = {}
-    for turns in _list_sessions(visits.values()):
+    successors: dict[str, End] = {}
+    sessions = _list_sessions(visits.values())
+    common = _find_common(sessions)
+    for turns in sessions:
         for visit, following in pairwise(turns):
-            if _asks_again(visit.search, following.search):
-                successors[visit.search.id] = following
+            if _asks_again(visit.search, following.search, common):
+                successors[visit.search.id] = End(following, is_said=False)
     for visit in visits.values():
         for name in visit.again:
             if (following := visits.get(name)) and following.order > visit.order:  # so that nothing goes round in circles
-                successors[visit.search.id] = following
-    ends: dict[str, Visit] = {}
+                successors[visit.search.id] = End(following, is_said=True)
+    ends: dict[str, End] = {}
     for visit in sorted(visits.values(), key=lambda visit: visit.order, reverse=True):
         if following := successors.get(visit.search.id):
-            ends[visit.search.id] = ends.get(following.search.id, following)
+            last = ends.get(following.visit.search.id, following)
+            ends[visit.search.id] = End(last.visit, last.is_said and following.is_said)
     return ends
 
 
-def _list_sessions(visits: Iterable[Visit]) -> Iterable[Sequence[Visit]]:
+def _list_sessions(visits: Iterable[Visit]) -> list[list[Visit]]:
     sessions: dict[tuple[str, str], list[Visit]] = defaultdict(list)
     for visit in sorted(visits, key=lambda visit: visit.order):
         if visit.search.session:
             sessions[visit.search.client, visit.search.session].append(visit)
-    return sessions.values()
+    return list(sessions.values())
 
 
-def _asks_again(first: ShownSearch, second: ShownSearch) -> bool:
+def _find_common(sessions: Sequence[Sequence[Visit]]) -> set[str]:
+    """The words that sessions of all kinds have, in whatever language: `how`, `the`."""
+    numbers = Counter(word for turns in sessions for word in set[str]().union(*(_list_words(turn.search) for turn in turns)))
+    return {word for word, number in numbers.items() if number > max(_COMMON_NUMBER, _COMMON_SHARE * len(sessions))}
+
+
+def _list_words(search: ShownSearch) -> set[str]:
+    return set(_WORD.findall(search.question.casefold()))
+
+
+def _asks_again(first: ShownSearch, second: ShownSearch, common: Set[str]) -> bool:
     if second.time - first.time > _PAUSE_S or normalize(first.question) == normalize(second.question):
         return False
-    words = [set(normalize(search.question).split()) for search in (first, second)]
+    words = [_list_words(search) - common for search in (first, second)]
     return len(words[0] & words[1]) >= _MIN_OVERLAP * len(words[0] | words[1]) > 0
 
 
 def normalize(question: str) -> str:
     """The form that equal questions have in common: their words, whatever their case, with what stands between them."""
     return " ".join(question.casefold().split())
-
-
-def list_last_marks(visit: Visit, actions: Sequence[str]) -> dict[tuple[str, Evidence], Mark]:
-    """The last of such marks by each client on each page."""
-    return {(mark.client, mark.page): mark for mark in visit.marks if mark.action in actions and mark.page}

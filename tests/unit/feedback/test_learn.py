@@ -111,12 +111,13 @@ def test_one_client_decides_about_no_more_than_its_share_of_pages() -> None:
     assert Counter(left_out.reason for left_out in lessons.left_out) == {"one_voice": 994}
 
 
-def test_what_is_found_at_the_end_answers_the_earlier_questions_of_a_session_too() -> None:
-    first = search("rotor speed", session="n", pages=[A])
-    second = search("rotor speed limit", session="n", time=60, pages=[B, C])
-    other = search("lunch menu", session="n", time=120, pages=[C])
-    late = search("rotor speed again", session="n", time=10_000, pages=[A])
-    events = [
+def ask_in_turn(client: str) -> list[Event]:
+    """Two wordings, of which the second finds it, something else, and the first again on another day."""
+    first = search("rotor speed?", client, "n", pages=[A])
+    second = search("What is the speed limit of the rotor", client, "n", 60, [B, C])
+    other = search("What is the lunch", client, "n", 120, [C])
+    late = search("rotor again", client, "n", 10_000, [A])
+    return [
         first,
         second,
         other,
@@ -125,11 +126,18 @@ def test_what_is_found_at_the_end_answers_the_earlier_questions_of_a_session_too
         mark(second, "right", C, time=70),
         mark(other, "right", C, time=130),
     ]
-    lessons = learn(events, LearnConfig())
-    evidence, reasons = read(lessons)
-    assert evidence == {"rotor speed": {C}, "rotor speed limit": {C}, "lunch menu": {C}}
-    assert reasons == {"rotor speed again": "no_feedback"}
-    assert lessons.counts["opened_and_asked_again"] == 1
+
+
+def test_what_is_found_at_the_end_of_a_session_counts_for_its_earlier_questions_as_a_click() -> None:
+    others = join(
+        *([search(f"What is the {word} of", f"o{word}", "n")] for word in "abcdefgh")
+    )  # which say what is no word of a need
+    told = learn([*others, *join(*(ask_in_turn(f"c{number}") for number in range(3)))], LearnConfig())
+    evidence, reasons = read(told)
+    assert evidence == {"rotor speed?": {C}, "What is the speed limit of the rotor": {C}, "What is the lunch": {C}}
+    assert reasons["rotor again"] == "no_feedback"
+    assert told.counts["opened_and_asked_again"] == 3
+    assert read(learn([*others, *ask_in_turn("c1")], LearnConfig()))[1]["rotor speed?"] == "few_voices"
 
 
 def test_a_client_can_say_which_search_asked_again() -> None:
@@ -167,6 +175,37 @@ def test_the_curve_is_estimated_where_pages_were_shown_at_several_ranks() -> Non
     assert found.chance(3) == pytest.approx(1 / 3)
     assert found.chance(1000) == PositionCurve().chance(1000) == 0.1
     assert estimate_curve(look for look in looks if look.voice in range(MIN_VOICES - 1)).estimated == {1: 1.0}
+
+
+def simulate(noise: float) -> tuple[list[Event], dict[str, Evidence]]:
+    """What clients do who look down rankings of ten pages as the curve says, and open the right one or, by mistake, others; and
+    the right page of each question, which is anywhere among the ten."""
+    generator, truth = np.random.default_rng(1), dict[str, Evidence]()
+    events: list[Event] = []
+    for number in range(100):
+        pages, right = [Evidence(f"q{number}.pdf", page) for page in range(1, 11)], int(generator.integers(10))
+        truth[f"question {number}"] = pages[right]
+        worth = np.where(np.arange(10) == right, 1 - noise, noise / 3)
+        for client in generator.choice(60, 25, replace=False):
+            asked = search(f"question {number}", f"c{client}", pages=pages)
+            opened = np.flatnonzero(generator.random(10) < worth / np.arange(1, 11))
+            events += [asked, *(mark(asked, "opened", pages[place]) for place in opened)]
+    return events, truth
+
+
+def test_clicks_far_down_teach_what_is_right_with_noise_and_a_client_who_means_harm() -> None:
+    for noise, least_right, most_wrong in ((0.0, 70, 0), (0.3, 55, 6)):
+        events, truth = simulate(noise)
+        found = [
+            (truth[question.question], page) for question in learn(events, LearnConfig()).questions for page in question.evidence
+        ]
+        assert sum(right == page for right, page in found) >= least_right
+        assert sum(right == page and page.page_number > 4 for right, page in found) >= least_right / 3
+        assert sum(right != page for right, page in found) <= most_wrong
+    harm = join(*(visit("right", Evidence("harm.pdf", 1), "x", question=name, pages=[Evidence("harm.pdf", 1)]) for name in truth))
+    spoilt = learn([*events, *harm], LearnConfig()).questions
+    assert {(truth[question.question], page) for question in spoilt for page in question.evidence} >= set(found)
+    assert sum(page.file == "harm.pdf" for question in spoilt for page in question.evidence) == LearnConfig().max_alone
 
 
 @pytest.fixture
