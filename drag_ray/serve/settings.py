@@ -208,7 +208,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
         key=hash_key(key) if key else None,
         index_dir=index_dir,
         vectors_dir=vectors_dir,
-        feedback_dir=_open_feedback(serve, index_dir),
+        feedback_dir=_open_feedback(serve, inputs.find("index")),
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
         telemetry=sections.telemetry,
@@ -229,8 +229,8 @@ def resolve_index(index_dir: Path | None) -> str:
     return str((index_dir / "search_index").resolve())
 
 
-def _open_feedback(config: ServeConfig, index_dir: str) -> str:
-    """The folder for feedback, beside the index stage's, with the secret that all engines share; empty where none is taken.
+def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
+    """The folder for feedback, beside that of the index stage, with the secret that all engines share; empty where none is taken.
 
     Raises:
         ConfigError: nothing is searched that could have feedback.
@@ -238,9 +238,9 @@ def _open_feedback(config: ServeConfig, index_dir: str) -> str:
     """
     if not config.feedback.enabled:
         return ""
-    if not index_dir:
+    if index_dir is None:
         raise ConfigError("serve.feedback.enabled: the run has no index, so there are no searches. Run: python jobs/index.py")
-    folder = Path(index_dir).parents[1] / FEEDBACK_DIR_NAME
+    folder = index_dir.absolute().parent / FEEDBACK_DIR_NAME
     make_secret(folder)
     return str(folder)
 
