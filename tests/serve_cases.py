@@ -22,10 +22,11 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.ingress.guard import Guard, Rules
+from drag_ray.serve.ingress.guard import FEEDBACK_ROUTES, PAGE_ROUTES, Guard, Rules
 from drag_ray.serve.ingress.key import hash_key
 from drag_ray.serve.ingress.limits import Limits
-from drag_ray.serve.openai_app import add_search_routes
+from drag_ray.serve.openai_app import add_feedback_route, add_page_route, add_search_routes
+from drag_ray.serve.search.feedback_service import FeedbackService
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.search.search_service import SearchService
@@ -50,6 +51,7 @@ class Served(RequestRecorder):
         own: AgentRecord = OWN,
         limits: Limits = LIMITS,
         delay_s: float = 0.0,
+        feedback: FeedbackService | None = None,
     ) -> None:
         self.engine = ScriptedEngine(script, delay_s)
         self.drawn_with: list[str] = []
@@ -57,6 +59,10 @@ class Served(RequestRecorder):
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
         self.app = Starlette()
         add_search_routes(self.app)
+        self._optional_routes = PAGE_ROUTES | (FEEDBACK_ROUTES if feedback else set())
+        self._takes_feedback = feedback is not None
+        if feedback:
+            add_feedback_route(self.app, feedback)
         self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         self.used: list[str] = []
         self.used_at_draw: list[str] = []
@@ -68,7 +74,8 @@ class Served(RequestRecorder):
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:
-        return Guard(self.app, Rules(hash_key(key) if key else None, LIMITS))
+        add_page_route(self.app, bool(key), self._takes_feedback)
+        return Guard(self.app, Rules(hash_key(key) if key else None, LIMITS, self._optional_routes))
 
     @contextmanager
     def listen(self, key: str = "") -> Generator[str]:

@@ -208,6 +208,28 @@ class RunExchange(RunFolder):
             raise ConfigError(f"format {format!r}: holds trajectories and no questions with candidates: import_trajectories.")
         return convert(Path(path), self.folder / format)
 
+    def learn(self, **options: Any) -> dict[str, int]:
+        """Turn what people said about the pages that an endpoint has shown them into questions with evidence, in `learned/`.
+
+        Args:
+            options: `learn`, a mapping, for this call.
+
+        Returns:
+            Counts: questions, left_out, of which reasons, and what of the feedback could not be used.
+
+        Raises:
+            DataError: the run has no feedback.
+            ArtifactError: the index has not finished, or the disk refuses.
+
+        Examples:
+            >>> run.learn(learn={"min_voices": 5})
+            Traceback (most recent call last):
+            drag_ray.errors.DataError: runs/small/feedback: no feedback. Serve the run with --serve.feedback.enabled.
+        """
+        from drag_ray.feedback.outcome import write_lessons
+
+        return write_lessons(self.folder, override(self.config, options, sections=("learn",)).learn)
+
     def verify(self) -> dict[str, tuple[int, int]]:
         """Compare every byte of the finished stages with what was written.
 

@@ -24,6 +24,7 @@ FILE_COMMANDS = {
     "cost": "Show the cost of a run's stages and of a question of its collection, and estimate the cost of more questions.",
     "review": "Review the test questions of a run beside their pages, in the browser: keep, drop or edit each.",
     "kinds": "Compare kinds of written questions by how much a ranker learns from them, measured on real questions.",
+    "learn": "Turn what people said about the pages that an endpoint of a run showed them into questions with evidence.",
     "merge": "Merge an adapter into its model, as a folder that transformers and vLLM load by themselves.",
     "push": "Send the finished stages of a run to an object store, by its URI; skip what is already there.",
     "pull": "Fetch finished stages from an object store into a run's folder; skip what is already there.",
@@ -48,6 +49,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         "cost": _cost,
         "review": _review,
         "kinds": _kinds,
+        "learn": _learn,
         "merge": _merge,
         "push": _push,
         "pull": _pull,
@@ -294,6 +296,21 @@ def _kinds(argv: Sequence[str]) -> None:
     from drag_ray.evaluate.question_kinds import format_worth, measure_kinds, read_real
 
     print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
+
+
+def _learn(argv: Sequence[str]) -> None:
+    from drag_ray.config import load
+    from drag_ray.pipeline.run_config import RunConfig
+
+    named = ["--run-dir"] if argv and not argv[0].startswith("-") else []
+    sections = ("run_dir", "learn")
+    config = load(RunConfig, [*named, *argv], sections, program="drag-ray learn RUN", description=FILE_COMMANDS["learn"])
+    from drag_ray.feedback.outcome import LEARNED_DIR_NAME, QUESTIONS_NAME, write_lessons
+
+    counts = write_lessons(config.run_dir, config.learn)
+    print(f"learn: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")
+    if counts["questions"]:
+        print(f"Go on with --corpus.questions {config.run_dir / LEARNED_DIR_NAME / QUESTIONS_NAME}")
 
 
 def _merge(argv: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from drag_ray.config import BaseConfig, Sections
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.feedback.config import LearnConfig
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.stages import STAGES
@@ -92,6 +93,7 @@ class RunConfig(BaseConfig):
     finetune: FinetuneConfig = FinetuneConfig()
     rl: RlConfig = RlConfig()
     serve: ServeConfig = ServeConfig()
+    learn: LearnConfig = LearnConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 
     @field_validator("run_dir", mode="before")

@@ -12,6 +12,7 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
+from drag_ray.feedback.config import FeedbackConfig
 from drag_ray.search.config import RerankConfig, RetrievalName
 
 AUTO = "auto"
@@ -69,6 +70,11 @@ class ServeConfig(BaseConfig):
     rerank: ServedRerankConfig = Field(
         default=ServedRerankConfig(), description="what orders the pages that searches find anew, if anything is named"
     )
+    feedback: FeedbackConfig = Field(
+        default=FeedbackConfig(), description="what is kept of searches, and of what people say about them; nothing by default"
+    )
+    page: bool = True
+    """a page for people at `/`, to search and ask in a browser; it asks for the key where there is one"""
     max_queued_requests: int = Field(default=256, ge=1)
     """requests that wait for each engine, once it has taken four times engine.max_num_seqs; more are told to come back (429)"""
     max_wait_s: float = Field(default=30, gt=0)

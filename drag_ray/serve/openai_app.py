@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -26,22 +26,45 @@ from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.adapters.adapter_files import AdapterFolders
 from drag_ray.serve.adapters.engine_adapters import CallRegistry, EngineAdapters, UseModel, build_table
-from drag_ray.serve.ingress.guard import Guard, Rules, build_answer, build_error
+from drag_ray.serve.ingress.guard import (
+    FEEDBACK_PATH,
+    FEEDBACK_ROUTES,
+    LOADING_ROUTES,
+    PAGE_ROUTES,
+    Guard,
+    Rules,
+    build_answer,
+    build_error,
+)
 from drag_ray.serve.ingress.limits import Limits, RefusalError, parse_body
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
+from drag_ray.serve.search.feedback_service import FeedbackService, check_size
 from drag_ray.serve.search.mcp_tools import add_mcp_route
-from drag_ray.serve.search.messages import Answer, AskAnswer, AskRequest, SearchRequest, TurnAnswer, read_request
+from drag_ray.serve.search.messages import (
+    Answer,
+    AskAnswer,
+    AskRequest,
+    FeedbackRequest,
+    PageRequest,
+    QuestionRequest,
+    SearchAnswer,
+    SearchRequest,
+    TurnAnswer,
+    read_request,
+)
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import open_retrieval
 from drag_ray.serve.search.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
 from drag_ray.serve.settings import AppSettings
+from drag_ray.serve.web_page import answer_page
 
 _NO_INDEX = (
     "this endpoint has no search index: the run that it serves had none when it started. Run the index stage "
     "(python jobs/index.py), then start the endpoint again with the same --run-dir."
 )
+_NotedT = TypeVar("_NotedT", SearchAnswer, AskAnswer)
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -50,7 +73,29 @@ def add_search_routes(app: Any) -> None:
     Those of MCP answer during the application's lifespan."""
     app.add_route("/v1/search", _refusing(_search), methods=["POST"])
     app.add_route("/v1/ask", _refusing(_ask), methods=["POST"])
+    app.add_route("/v1/page", _refusing(_read_page), methods=["POST"])
     add_mcp_route(app, lambda: _require_service(app))
+
+
+def add_feedback_route(app: Any, feedback: FeedbackService) -> None:
+    """Add `/v1/feedback` to a Starlette application, whose searches are kept and answered with ids from now on."""
+
+    async def take(request: Request) -> Response:
+        body = await request.body()
+        check_size(body)
+        return _to_response(await feedback.take(read_request(FeedbackRequest, parse_body(body)), _find_address(request)))
+
+    app.state.feedback = feedback
+    app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
+
+
+def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
+    """Add the page for people to a Starlette application. It holds nothing of the collection: its script asks other routes."""
+
+    async def show(request: Request) -> Response:
+        return answer_page("serve/search_page.html.j2", has_key=has_key, takes_feedback=takes_feedback)
+
+    app.add_route("/", show, methods=["GET"])
 
 
 def open_search_service(
@@ -143,16 +188,39 @@ def _refusing(handle: _Handler) -> _Handler:
 
 async def _search(request: Request) -> Response:
     wanted = read_request(SearchRequest, parse_body(await request.body()))
-    return _to_response(await _require_service(request.app).search(wanted))
+    return _to_response(await _note(request, wanted, await _require_service(request.app).search(wanted)))
+
+
+async def _read_page(request: Request) -> Response:
+    wanted = read_request(PageRequest, parse_body(await request.body()))
+    return _to_response(await _require_service(request.app).read_page(wanted.file, wanted.page_number, wanted.edge))
 
 
 async def _ask(request: Request) -> Response:
     wanted = read_request(AskRequest, parse_body(await request.body()))
-    answers = _require_service(request.app).ask(wanted)
+    answers = _note_last(request, wanted, _require_service(request.app).ask(wanted))
     first = await anext(answers)  # what is wrong with the request shows here, while the status can still say so
     if wanted.stream:
         return StreamingResponse(_to_events(first, answers), media_type="text/event-stream")
     return _to_response([first, *[answer async for answer in answers]][-1])
+
+
+async def _note_last(
+    request: Request, wanted: AskRequest, answers: AsyncGenerator[TurnAnswer | AskAnswer]
+) -> AsyncGenerator[TurnAnswer | AskAnswer]:
+    """The same, of which the answer at the end has a search id, where feedback is taken."""
+    async with aclosing(answers):
+        async for answer in answers:
+            yield await _note(request, wanted, answer) if isinstance(answer, AskAnswer) else answer
+
+
+async def _note(request: Request, wanted: QuestionRequest, answer: _NotedT) -> _NotedT:
+    feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
+    return await feedback.note(answer, wanted.session, _find_address(request)) if feedback else answer
+
+
+def _find_address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _to_response(answer: Answer) -> JSONResponse:
@@ -269,6 +337,10 @@ def build_guarded_app(
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
+    if settings.feedback_dir:
+        add_feedback_route(app, FeedbackService(Path(settings.feedback_dir), config.feedback))
+    if config.page:
+        add_page_route(app, settings.key is not None, takes_feedback=bool(settings.feedback_dir))
     if config.adapter_dirs:
         add_adapter_routes(app, open_adapter_folders(settings, model), call_registry)
 
@@ -276,7 +348,9 @@ def build_guarded_app(
         return app.state.engine_client.errored
 
     limits = Limits(config, settings.allows_prompt_logprobs)
-    rules = Rules(settings.key, limits, loads_adapters=bool(config.adapter_dirs), reads_calls=reads_calls)
+    optional = ((LOADING_ROUTES, config.adapter_dirs), (FEEDBACK_ROUTES, settings.feedback_dir), (PAGE_ROUTES, config.page))
+    routes = frozenset().union(*(routes for routes, is_there in optional if is_there))
+    rules = Rules(settings.key, limits, routes, reads_calls)
     max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs
     return Guard(app, rules, adapters.use, has_died, Admission(max_ongoing, config.max_queued_requests, config.max_wait_s))
 

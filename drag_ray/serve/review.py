@@ -18,7 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -36,11 +36,11 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.guard import build_answer, check_is_local
 from drag_ray.serve.ingress.key import hash_key
 from drag_ray.serve.ingress.limits import RefusalError
+from drag_ray.serve.web_page import PRIVATE_HEADERS, answer_page
 from drag_ray.storage.appended_lines import append_line
 from drag_ray.storage.artifacts import require_manifest
 from drag_ray.storage.file_access import make_private
 from drag_ray.tools.images.rollout_images import name_image
-from drag_ray.transcripts.webpage import render_page as render_template
 from drag_ray.types import Page, Question
 
 HOST = "127.0.0.1"
@@ -163,13 +163,7 @@ def build_app(review: Review, key: str) -> Starlette:
     """The application of the page. It answers this machine, and of its browsers the one that was opened with the key."""
 
     async def show(request: Request) -> Response:
-        nonce = secrets.token_urlsafe()
-        page = HTMLResponse(render_template("serve/review.html.j2", nonce=nonce))
-        page.headers["Content-Security-Policy"] = (
-            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src 'self'; connect-src 'self'; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        )
-        return page
+        return answer_page("serve/review.html.j2")
 
     async def list_questions(request: Request) -> Response:
         return JSONResponse(review.list_questions())
@@ -254,10 +248,9 @@ class _Entrance:
 
 
 async def _send_private(send: Send, message: Message) -> None:
-    """Send a message; pages of private documents are neither kept by a browser nor named to another site."""
+    """Send a message with the headers of what is private."""
     if message["type"] == "http.response.start":
-        headers = MutableHeaders(scope=message)
-        headers.update({"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"})
+        MutableHeaders(scope=message).update(PRIVATE_HEADERS)
     await send(message)
 
 

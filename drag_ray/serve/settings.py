@@ -21,6 +21,8 @@ from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, ServeError
 from drag_ray.evaluate.outcome import read_question_weights
+from drag_ray.feedback.log import DIR_NAME as FEEDBACK_DIR_NAME
+from drag_ray.feedback.log import make_secret
 from drag_ray.search.index import read_fingerprint
 from drag_ray.serve.adapters.adapter_files import (
     compute_max_lora_rank,
@@ -148,6 +150,7 @@ class AppSettings:
         key: recognises the key; None where requests need none.
         index_dir: the search index; empty for an endpoint without one.
         vectors_dir: that of its vectors, there or not.
+        feedback_dir: where feedback is kept; empty where none is taken.
         parsers: of the replies to chats.
         question_weights: by the names of models that an evaluation found them for.
         telemetry: where spans of searches go.
@@ -163,6 +166,7 @@ class AppSettings:
     key: KeyHash | None = None
     index_dir: str = ""
     vectors_dir: str = ""
+    feedback_dir: str = ""
     parsers: Parsers = field(default_factory=Parsers)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -204,6 +208,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
         key=hash_key(key) if key else None,
         index_dir=index_dir,
         vectors_dir=vectors_dir,
+        feedback_dir=_open_feedback(serve, inputs.find("index")),
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
         telemetry=sections.telemetry,
@@ -222,6 +227,22 @@ def resolve_index(index_dir: Path | None) -> str:
     require_manifest(index_dir)
     refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
     return str((index_dir / "search_index").resolve())
+
+
+def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
+    """The folder for feedback, beside that of the index stage, with the secret that all engines share; empty where none is taken.
+
+    Raises:
+        ConfigError: nothing is searched that could have feedback.
+        ArtifactError: the disk refuses.
+    """
+    if not config.feedback.enabled:
+        return ""
+    if index_dir is None:
+        raise ConfigError("serve.feedback.enabled: the run has no index, so there are no searches. Run: python jobs/index.py")
+    folder = index_dir.absolute().parent / FEEDBACK_DIR_NAME
+    make_secret(folder)
+    return str(folder)
 
 
 def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:

@@ -18,7 +18,12 @@ T = TypeVar("T")
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Write `value` as a line at the end of the file; it is on the disk then.
+    """Write `value` as a line at the end of the file; otherwise as `append_lines`."""
+    append_lines(path, [value])
+
+
+def append_lines(path: Path, values: Iterable[Any]) -> None:
+    """Write values as lines at the end of the file; they are on the disk then.
 
     Raises:
         ArtifactError: no space is left, or the file cannot be written; it is as it was then.
@@ -26,7 +31,7 @@ def append_line(path: Path, value: Any) -> None:
     with writing(path), path.open("ab") as stream:
         end = stream.tell()
         try:
-            stream.write((json.dumps(value, ensure_ascii=False) + "\n").encode())
+            stream.write("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode())
             stream.flush()
             os.fsync(stream.fileno())
             if end == 0:

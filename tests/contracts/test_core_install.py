@@ -113,6 +113,7 @@ COMMAND_LINES = {
     "cost runs/small": "no finished stage has noted what it cost",
     "review runs/small --port 0": "serve",
     "kinds runs/small": "/questions: no manifest.json",
+    "learn runs/small": "no feedback",
     "merge adapter merged": "train",
     "push runs/small {store}": "works",
     "pull {store} runs/pulled": "works",

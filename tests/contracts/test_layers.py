@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "embed",
         "evaluate",
         "tune",
+        "feedback",
         "serve",
     ),
     ("pipeline", "api", "cli"),

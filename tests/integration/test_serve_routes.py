@@ -29,6 +29,7 @@ from drag_ray.serve.settings import AppSettings
 
 KEY = "a-key-for-this-test-alone"
 OPEN = {("GET", "/health")}
+PAGE = ("GET", "/")
 WITH_KEY = {
     ("GET", "/v1/models"),
     ("POST", "/v1/chat/completions"),
@@ -36,6 +37,7 @@ WITH_KEY = {
     ("POST", "/v1/responses"),
     ("POST", "/v1/search"),
     ("POST", "/v1/ask"),
+    ("POST", "/v1/page"),
     ("POST", "/mcp"),
     ("POST", "/mcp/"),
 }
@@ -102,8 +104,9 @@ def test_every_route_of_vllm_is_known_and_open_closed_or_behind_the_key(adapter_
     allowed = WITH_KEY | (WITH_ADAPTER_DIRS if adapter_dirs else set())
     closed = CLOSED | (set() if adapter_dirs else WITH_ADAPTER_DIRS)
     routes = list_routes(app.app)
-    assert routes - allowed - closed - OPEN == set()
+    assert routes - allowed - closed - OPEN == {PAGE, ("HEAD", "/")}
     assert routes >= allowed | OPEN
+    assert ask(app, *PAGE, {}).status_code == 200
     given_key = {"Authorization": f"Bearer {KEY}"}
     for method, path in [*closed, *NEVER_BUILT]:
         for headers in ({}, given_key):

@@ -44,6 +44,9 @@ from drag_ray.engine.models.adapter import read_base_model, write_base_model
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_model
 from drag_ray.errors import ServeError
+from drag_ray.feedback.events import Mark, ShownSearch
+from drag_ray.feedback.log import read_events, read_secret
+from drag_ray.feedback.search_ids import SearchIds
 from drag_ray.finetune.publication import merge_adapter
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.index import build_index
@@ -113,6 +116,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "serve.max-queued-requests": 4,
         "serve.max-wait-s": 0.05,  # less than replies of 32 tokens take: who has to wait is refused
         "serve.tool-call-parser": "hermes",
+        "serve.feedback.enabled": True,
     }
     with serve_run(options, DRAG_RAY_API_KEY=API_KEY, SPT_NOENV=READABLE["SPT_NOENV"]) as endpoint:
         yield endpoint
@@ -223,12 +227,29 @@ async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: End
     http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {API_KEY}"}, timeout=PATIENCE_S)
     async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
         found = await tools.call_tool("search", asked)
-        assert found.structured_content == expected
+        assert found.structured_content == {**expected, "search_id": ""}  # feedback is for people
         page = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 4})
         assert page.structured_content
         assert page.structured_content["text"] == PAGES[0].text
         missing = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 5})
         assert missing.is_error
+
+
+def test_feedback_is_kept_beside_the_run_with_a_pseudonym_of_who_gave_it(
+    endpoint: Endpoint, client: openai.OpenAI, run_dir: Path
+) -> None:
+    asked = {"question": ASKED, "model": "question", "session": "a session of this test"}
+    found: Any = client.post("/search", cast_to=object, body=asked)
+    body = {"search_id": found["search_id"], "action": "right", "file": "iam.pdf", "page_number": 4}
+    told: Any = client.post("/feedback", cast_to=object, body=body)
+    assert told["rank"] == 1
+    names = SearchIds(read_secret(run_dir / "feedback"))
+    events, client_name = list(read_events(run_dir / "feedback")), names.name_client("127.0.0.1")
+    [search] = [event for event in events if isinstance(event, ShownSearch) and event.id == found["search_id"][:12]]
+    [mark] = [event for event in events if isinstance(event, Mark)]
+    assert (search.question, search.client, mark.client, mark.search) == (ASKED, client_name, client_name, search.id)
+    page = httpx.get(endpoint.url + "/")
+    assert (page.status_code, "TAKES_FEEDBACK = true" in page.text) == (200, True)
 
 
 def test_what_the_dashboard_shows_is_exported(endpoint: Endpoint, client: openai.OpenAI) -> None:

@@ -8,7 +8,7 @@ request's host.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,11 @@ LISTING_ROUTES = {("GET", "/v1/models")}
 _CHAT_PATH = "/v1/chat/completions"
 GENERATING_ROUTES = {("POST", _CHAT_PATH), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
 MCP_PATHS = ("/mcp", "/mcp/")
-SEARCHING_ROUTES = {("POST", path) for path in ("/v1/search", "/v1/ask", *MCP_PATHS)}
+SEARCHING_ROUTES = {("POST", path) for path in ("/v1/search", "/v1/ask", "/v1/page", *MCP_PATHS)}
+FEEDBACK_PATH = "/v1/feedback"
+FEEDBACK_ROUTES = {("POST", FEEDBACK_PATH)}
+PAGE_ROUTES = {("GET", "/")}
+"""Answered without a key, too: the page holds nothing of the collection, and asks for all of it with the key that it is given."""
 LOADING_ROUTES = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
 _ENGINE_PATHS = {path for _, path in GENERATING_ROUTES | SEARCHING_ROUTES}
 _RETRY_AFTER_S = 30
@@ -59,13 +63,13 @@ class Rules:
 
     Attributes:
         key: recognises the key that requests must carry; None where they need none.
-        loads_adapters: whether adapters may be loaded while the endpoint runs.
+        optional_routes: those of `LOADING_ROUTES`, `FEEDBACK_ROUTES` and `PAGE_ROUTES` that the endpoint has.
         reads_calls: whether calls of functions are read out of the replies to chats.
     """
 
     key: KeyHash | None
     limits: Limits
-    loads_adapters: bool = False
+    optional_routes: Set[tuple[str, str]] = frozenset()
     reads_calls: bool = True
 
 
@@ -96,8 +100,7 @@ class Guard:
         self._rules = rules
         self._use_model = use_model
         self._admission = admission
-        loading_routes = LOADING_ROUTES if rules.loads_adapters else set[tuple[str, str]]()
-        self._allowed = OPEN_ROUTES | LISTING_ROUTES | GENERATING_ROUTES | SEARCHING_ROUTES | loading_routes
+        self._allowed = OPEN_ROUTES | LISTING_ROUTES | GENERATING_ROUTES | SEARCHING_ROUTES | rules.optional_routes
         # Ray Serve names its metrics and log lines by these.
         self.routes = [Route(path, app, methods=[method]) for method, path in sorted(self._allowed)]
 
@@ -169,7 +172,7 @@ class Guard:
             if methods:  # the answer that MCP's clients expect where there is no stream to listen to
                 raise RefusalError(405, f"{scope['path']} takes {methods}, got {scope['method'][:20]}.", {"Allow": methods})
             raise RefusalError(404, f"{scope['method']} {scope['path'][:200]} is not a route of this endpoint.")
-        if route in OPEN_ROUTES:
+        if route in OPEN_ROUTES | PAGE_ROUTES:
             return receive, ""
         headers = Headers(scope=scope)
         if self._rules.key:

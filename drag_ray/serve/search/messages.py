@@ -11,6 +11,8 @@ from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.shown_images import ShownImage
 from drag_ray.engine.sampling import PresetName
+from drag_ray.feedback.events import Action
+from drag_ray.feedback.search_ids import MAX_ID_CHARS
 from drag_ray.search.config import RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_TOP_K = 100
+MAX_SESSION_CHARS = 128
 _MAX_PROBLEMS = 10
 _PICTURE_EDGE = 640
 """pixels of the longer edge of an image that is sent"""
@@ -46,6 +49,8 @@ class QuestionRequest(BaseModel):
     """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
     rerank: bool | None = None
     """whether they are put in another order; they are wherever serve.rerank names what does, where nothing is said"""
+    session: str = Field(default="", max_length=MAX_SESSION_CHARS)
+    """name of the client's own for what belongs together, kept as a pseudonym; feedback alone makes something of it"""
 
 
 class SearchRequest(QuestionRequest):
@@ -65,6 +70,34 @@ class AskRequest(QuestionRequest):
     """send each turn as soon as it is over, as server-sent events"""
     show_images: bool = False
     """send with each turn what its tool showed, small, as data: URLs"""
+
+
+class PageRequest(BaseModel):
+    """A page whose text is wanted, and its picture where the index has one."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    file: str = Field(min_length=1)
+    page_number: int = Field(ge=1, lt=2**31)
+    edge: int | None = Field(default=None, ge=16, le=4096)
+    """pixels of the longer edge of the picture, at most; none where nothing is said"""
+
+
+class FeedbackRequest(BaseModel):
+    """An action on a page of a search, or the word that its question was asked again."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    search_id: str = Field(max_length=MAX_ID_CHARS)
+    """as the search was answered with"""
+    action: Action
+    """a page was opened, or marked right or wrong; or the question was asked again"""
+    file: str = ""
+    page_number: int = Field(default=1, ge=1, lt=2**31)
+    rank: int | None = Field(default=None, ge=1)
+    """where the page was shown; the search id says so too, and it is refused if they differ"""
+    next_search_id: str = Field(default="", max_length=MAX_ID_CHARS)
+    """of the search that asked again"""
 
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
@@ -120,12 +153,21 @@ class Citation(Answer):
 
 
 class PageAnswer(Answer):
-    """The text of a page."""
+    """The text of a page, and its picture as a data: URL; empty where there is none or none is asked for."""
 
     file: str
     page_number: int
     total_pages: int
     text: str
+    image: str = ""
+
+
+class FeedbackAnswer(Answer):
+    """The mark that was kept: it is on the disk."""
+
+    object: Literal["feedback"] = "feedback"
+    action: Action
+    rank: int
 
 
 class SearchAnswer(Answer):
@@ -134,10 +176,12 @@ class SearchAnswer(Answer):
     `query` is what the model wrote: words to search for, or in the mode `expand` words that were searched with the question, none
     if it is empty. Where the model's reply held no search, or none was asked, it is null, and the pages are what the question
     itself finds.
-    `retrieval` is what found them, and `reranked` whether a model has ordered them anew.
+    `retrieval` is what found them, and `reranked` whether a model has ordered them anew. `search_id` is what feedback names the
+    search by; empty where none is taken.
     """
 
     object: Literal["search"] = "search"
+    search_id: str = ""
     model: str
     question: str
     query: str | None
@@ -178,10 +222,11 @@ class TurnAnswer(Answer):
 class AskAnswer(Answer):
     """The end of the agent's work: the answer, empty where it gave none, the pages that it cites, and its turns.
 
-    `retrieval` and `reranked` are as in `SearchAnswer`.
+    `retrieval`, `reranked` and `search_id` are as in `SearchAnswer`.
     """
 
     type: Literal["answer"] = "answer"
+    search_id: str = ""
     model: str
     question: str
     answer: str
@@ -234,7 +279,7 @@ class Describer:
             tool=turn.call.tool,
             arguments=turn.call.arguments,
             tool_error=turn.call.error,
-            images=[ShownPicture(label=image.label, url=_draw(images.open(image.key))) for image in shown] if images else [],
+            images=[ShownPicture(label=image.label, url=draw(images.open(image.key))) for image in shown] if images else [],
         )
 
     def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:
@@ -275,9 +320,9 @@ class Describer:
         ]
 
 
-def _draw(image: "Image") -> str:
-    """A small JPEG as a data: URL."""
-    image.thumbnail((_PICTURE_EDGE, _PICTURE_EDGE))
+def draw(image: "Image", edge: int = _PICTURE_EDGE) -> str:
+    """A JPEG of at most so many pixels an edge, as a data: URL."""
+    image.thumbnail((edge, edge))
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "JPEG", quality=_PICTURE_QUALITY)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"

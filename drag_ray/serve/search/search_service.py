@@ -18,8 +18,10 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.cluster.metrics import RequestRecorder
 from drag_ray.cluster.telemetry import TelemetryConfig
+from drag_ray.corpus import page_images
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.errors import BudgetError, EngineDiedError, SearchIndexError
+from drag_ray.errors import BudgetError, DataError, EngineDiedError, SearchIndexError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import QUESTION_ALONE
@@ -33,11 +35,12 @@ from drag_ray.serve.search.messages import (
     SearchAnswer,
     SearchRequest,
     TurnAnswer,
+    draw,
 )
 from drag_ray.serve.search.request_images import EndpointImages, RequestImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
-from drag_ray.types import ActionKind, Evidence, Hit, Hits, Question, StopReason, Trajectory, Turn
+from drag_ray.types import ActionKind, Evidence, Hit, Hits, Page, Question, StopReason, Trajectory, Turn
 
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
@@ -81,6 +84,7 @@ class SearchService:
         self._recorder = recorder or RequestRecorder()
         self._tracer = tracer or RolloutTracer(TelemetryConfig(), "vllm", {})
         self._images = images
+        self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
         """The pages that a model's first search finds, or those of the question alone.
@@ -179,8 +183,8 @@ class SearchService:
             finally:
                 running.cancel()
 
-    async def read_page(self, file: str, page_number: int) -> PageAnswer:
-        """The text of a page.
+    async def read_page(self, file: str, page_number: int, edge: int | None = None) -> PageAnswer:
+        """The text of a page, and where `edge` is given its picture, if there is one, of at most so many pixels an edge.
 
         Raises:
             RefusalError: the index does not have it.
@@ -189,7 +193,18 @@ class SearchService:
             page = await asyncio.to_thread(self._searcher.find_page, file, page_number)
             if page is None:
                 raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
-        return PageAnswer(file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text)
+            picture = await asyncio.to_thread(self._draw_page, page, edge) if edge and page.image else ""
+        return PageAnswer(
+            file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text, image=picture
+        )
+
+    def _draw_page(self, page: Page, edge: int) -> str:
+        """The picture of a page of the index as a data: URL; empty where its file is lost or damaged, which the log says."""
+        try:
+            return draw(self._pictures.open(page.image), edge)
+        except DataError as error:
+            _logger.error("a picture of a page cannot be shown: %s", error)
+            return ""
 
     def _begin_images(self) -> AbstractContextManager[RequestImages | None]:
         """The images of a request, until its end; None where the endpoint has none."""

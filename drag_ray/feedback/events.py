@@ -1,0 +1,64 @@
+"""Events that an endpoint keeps: searches with the pages that they showed, and what was said about them afterwards."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from drag_ray.types import Evidence
+
+Action = Literal["opened", "right", "wrong", "asked_again"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSearch:
+    """A search that was answered.
+
+    Attributes:
+        id: the first characters of the search id that the client has.
+        time: when, in seconds since 1970.
+        client: pseudonym of the address that asked.
+        session: pseudonym of the session that the client named; empty for none.
+        question: as it was asked; empty where no text is kept, and so is `query`.
+        query: what the model wrote.
+        model: who wrote it.
+        pages: as they were shown, best first.
+    """
+
+    id: str
+    time: int
+    client: str
+    session: str
+    question: str
+    query: str
+    model: str
+    pages: tuple[Evidence, ...]
+    kind: Literal["search"] = "search"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A word on a search.
+
+    Attributes:
+        search: the id of the search.
+        time: when, in seconds since 1970.
+        client: pseudonym of the address that sent it.
+        action: a page was opened, marked right or wrong, or the question was asked again.
+        page: what was opened or marked; None where the question was asked again.
+        rank: of the page in what was shown; 0 for none.
+        next: the id of the search that asked again; empty for none.
+    """
+
+    search: str
+    time: int
+    client: str
+    action: Action
+    page: Evidence | None = None
+    rank: int = 0
+    next: str = ""
+    kind: Literal["mark"] = "mark"
+
+
+Event = ShownSearch | Mark
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
