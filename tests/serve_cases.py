@@ -65,10 +65,10 @@ class Served(RequestRecorder):
         if searcher:
             found_by = retrieval or Retrieval(searcher)
             self.service = SearchService(searcher, found_by, models, self._draw, limits, self, tracer, images)
-        self.app.state.search_service = self.service
+        self.app.state.live_index = SimpleNamespace(service=self.service, problem="") if searcher else None
 
     def guard(self, key: str = "") -> Guard:
-        return Guard(self.app, Rules(hash_key(key) if key else None, LIMITS))
+        return Guard(self.app, Rules([hash_key(key)] if key else [], LIMITS))
 
     @contextmanager
     def listen(self, key: str = "") -> Generator[str]:

@@ -30,7 +30,7 @@ class IndexSections(Sections):
         Raises:
             ConfigError: there are none where the options say.
         """
-        named = {"documents": self.corpus.documents, "questions": self.corpus.questions}
+        named = {name: getattr(self.corpus, name) for name in ("documents", "questions", "metadata")}
         given = {name: source for name, source in named.items() if source not in ("", COMMANDS)}
         stored: dict[str, Path | tuple[Path, ...] | str] = {name: source for name, source in given.items() if is_uri(source)}
         sources = {name: Path(source).expanduser() for name, source in given.items() if name not in stored}

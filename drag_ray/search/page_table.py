@@ -8,6 +8,7 @@ import posixpath
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from copy import copy
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import accumulate
@@ -181,15 +182,42 @@ class PageTable:
         self._files: list[str] = counts.field("values").to_pylist()
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]
         self._ranks = {file: rank for rank, file in enumerate(self._files)}
+        self._shown: np.ndarray | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """All files, in order."""
+        return self._files
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of pages of each file: int (files,)."""
+        return np.diff(self._starts)
+
+    def restrict(self, shown: np.ndarray) -> "PageTable":
+        """The same table for who may see some files alone: the others are not found by any name. Rows stay as they are.
+
+        Args:
+            shown: bool (files,).
+        """
+        restricted = copy(self)
+        restricted.__dict__.pop("_names", None)  # those of files that are not shown
+        restricted._shown = shown if self._shown is None else self._shown & shown
+        return restricted
 
     @cached_property
     def _names(self) -> FileNames:
-        return FileNames(self._files)
+        return FileNames(self._files if self._shown is None else np.array(self._files, object)[self._shown])
 
     def _rank(self, file: str) -> int | None:
         """The place of a file among all, by its name or one that looks the same (see `FileNames`)."""
         rank = self._ranks.get(file)
-        return self._ranks.get(self._names.find(file) or "") if rank is None else rank
+        if rank is None or not self._is_shown(rank):
+            rank = self._ranks.get(self._names.find(file) or "")
+        return rank
+
+    def _is_shown(self, rank: int) -> bool:
+        return self._shown is None or bool(self._shown[rank])
 
     def __len__(self) -> int:
         return len(self._page_numbers)

@@ -31,6 +31,7 @@ KEY = "a-key-for-this-test-alone"
 OPEN = {("GET", "/health")}
 WITH_KEY = {
     ("GET", "/v1/models"),
+    ("GET", "/v1/index"),
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/responses"),
@@ -77,7 +78,7 @@ async def call_no_registry(method: str, *arguments: Any) -> None:
 
 def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[str, ...] = ()) -> AppSettings:
     engine = EngineConfig(model=model, max_model_len=512)
-    return build_app_settings(engine, key=hash_key(key) if key else None, adapter_dirs=adapter_dirs)
+    return build_app_settings(engine, keys=(hash_key(key),) if key else (), adapter_dirs=adapter_dirs)
 
 
 def build(**options: Any) -> Guard:

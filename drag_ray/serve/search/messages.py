@@ -11,7 +11,7 @@ from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.shown_images import ShownImage
 from drag_ray.engine.sampling import PresetName
-from drag_ray.search.config import RetrievalName
+from drag_ray.search.config import ColumnType, RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
 from drag_ray.serve.ingress.limits import RefusalError
@@ -46,6 +46,8 @@ class QuestionRequest(BaseModel):
     """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
     rerank: bool | None = None
     """whether they are put in another order; they are wherever serve.rerank names what does, where nothing is said"""
+    filter: dict[str, Any] | None = None
+    """what the metadata of their documents are to meet (see `search.metadata`)"""
 
 
 class SearchRequest(QuestionRequest):
@@ -100,7 +102,7 @@ class FoundPage(Answer):
     """A page of a ranking: its 1-based number and rank, its score, and the part of it that is about the query.
 
     The score is that of BM25, the cosine of the best vector, that of the fusion of both rankings, or that of the model that
-    ordered the ranking anew.
+    ordered the ranking anew. For a key of some groups it is 1 / rank: BM25 says on how many pages of all documents a word is.
     """
 
     rank: int
@@ -192,6 +194,18 @@ class AskAnswer(Answer):
     turns: list[TurnAnswer]
 
 
+class IndexAnswer(Answer):
+    """The index that is searched at this moment: since when, its pages, the columns of documents that a filter may ask of, and
+    what kept a newer one from taking its place, empty if nothing did. For a key of some groups the fingerprint is empty."""
+
+    object: Literal["index"] = "index"
+    fingerprint: str
+    opened_at: str
+    pages: int
+    filters: dict[str, ColumnType]
+    problem: str
+
+
 class Describer:
     """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop.
 
@@ -268,7 +282,7 @@ class Describer:
                 rank=hit.rank,
                 file=hit.file,
                 page_number=hit.page_number,
-                score=hit.score,
+                score=1 / hit.rank if self._searcher.is_limited else hit.score,
                 snippet=self._searcher.snippet(hit, asked).text,
             )
             for hit in hits

@@ -12,7 +12,7 @@ from drag_ray.baselines.rerank import choose_weight
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
-from drag_ray.search.dense import HybridSearcher
+from drag_ray.search.dense import DenseSearcher, HybridSearcher
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
@@ -39,15 +39,27 @@ class Retrieval:
     def __init__(
         self,
         searcher: Searcher,
-        others: Mapping[RetrievalName, PageIndex] | None = None,
+        others: Mapping[RetrievalName, DenseSearcher | HybridSearcher] | None = None,
         default: RetrievalName = "bm25",
         ranker: PageRanker | None = None,
         rerank_depth: int = 0,
     ) -> None:
-        self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **(others or {})}
+        self._others = others or {}
+        self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **self._others}
         self.default: RetrievalName = default
         self._ranker = ranker
         self._rerank_depth = rerank_depth
+
+    @property
+    def names(self) -> set[RetrievalName]:
+        """All modes that there are."""
+        return set(self._indexes)
+
+    def restrict(self, searcher: Searcher) -> "Retrieval":
+        """The same for a searcher that finds some of the pages alone."""
+        others: dict[RetrievalName, DenseSearcher | HybridSearcher]
+        others = {name: index.restrict(searcher) for name, index in self._others.items()}
+        return Retrieval(searcher, others, self.default, self._ranker, self._rerank_depth)
 
     def choose_name(self, agent: AgentConfig) -> RetrievalName:
         """The retrieval of an agent where a request names none: as it was trained with, or the default if that was bm25."""
@@ -130,7 +142,7 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
         SearchIndexError: `default` needs vectors, which are damaged, or of another index or model.
         ConfigError: a model is gone, or is none.
     """
-    others: dict[RetrievalName, PageIndex] = {}
+    others: dict[RetrievalName, DenseSearcher | HybridSearcher] = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):
         try:
             dense = open_dense(searcher, vectors_dir)
