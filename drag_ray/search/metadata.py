@@ -145,9 +145,8 @@ def _name_type(dtype: Any) -> ColumnType:
 
 
 def _count_values(condition: Any) -> int:
-    if isinstance(condition, Mapping):
-        return sum(map(_count_values, condition.values()))
-    return len(condition) if isinstance(condition, list) else 1
+    parts = list(condition.values()) if isinstance(condition, Mapping) else [condition]
+    return sum(len(part) if isinstance(part, list) else 1 for part in parts)
 
 
 def _build(name: str, columns: Mapping[str, ColumnType], condition: Any) -> pl.Expr:
@@ -194,6 +193,7 @@ def _to_value(name: str, kind: ColumnType, value: Any) -> Any:
     try:
         if type(value) not in expected.get(kind, (str,)):
             raise ValueError("of another type")
+        str(value).encode()  # a lone surrogate is none
         value = parse_date(value) if kind == "date" else float(value) if kind == "number" else value
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError("not finite")

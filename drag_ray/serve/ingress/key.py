@@ -154,7 +154,7 @@ def _read_key_file(path: Path) -> str:
 
 def _parse_keys(text: str, source: str) -> tuple[Key, ...]:
     """The keys of a file. What is said of a wrong one quotes nothing of it."""
-    if not text.startswith("["):
+    if "[[" not in text:
         return (Key(text),)
     try:
         given = tomllib.loads(text)

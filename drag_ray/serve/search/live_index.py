@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.corpus import page_images, question_images
+from drag_ray.errors import DragRayError
 from drag_ray.search.metadata import read_access_column
 from drag_ray.serve.ingress.key import check_groups
 from drag_ray.serve.search.search_service import SearchService
@@ -107,7 +108,8 @@ class LiveIndex:
         except Exception as error:  # whatever it is, the old one goes on
             if await asyncio.to_thread(self._read_stamps) == stamps:
                 self._seen, self.problem = stamps, folders.name_places(f"{type(error).__name__}: {error}")
-                _logger.exception("a newer index cannot be used, and the old one is searched as before: %s", self.problem)
+                told = "a newer index cannot be used, and the old one is searched as before: %s"
+                _logger.error(told, self.problem, exc_info=not isinstance(error, DragRayError))
             return
         if service is not None:
             replaced, self.service, self._seen, self.problem = self.service, service, stamps, ""

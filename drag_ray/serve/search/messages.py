@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
@@ -48,6 +48,15 @@ class QuestionRequest(BaseModel):
     """whether they are put in another order; they are wherever serve.rerank names what does, where nothing is said"""
     filter: dict[str, Any] | None = None
     """what the metadata of their documents are to meet (see `search.metadata`)"""
+
+    @field_validator("filter")
+    @classmethod
+    def _is_flat(cls, conditions: dict[str, Any] | None) -> dict[str, Any] | None:
+        for condition in (conditions or {}).values():
+            for part in condition.values() if isinstance(condition, dict) else [condition]:
+                if any(isinstance(value, dict | list) for value in (part if isinstance(part, list) else [part])):
+                    raise ValueError("a condition is a value, a list of values, or operators with a value or a list of values")
+        return conditions
 
 
 class SearchRequest(QuestionRequest):

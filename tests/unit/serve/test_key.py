@@ -7,7 +7,7 @@ import pytest
 
 from drag_ray.errors import ServeError
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.ingress.key import KEY_VARIABLE, Key, hash_key, is_loopback, read_keys
+from drag_ray.serve.ingress.key import KEY_VARIABLE, Key, find_key, hash_key, is_loopback, read_keys
 
 KEY = "a-key-for-this-test-alone"
 
@@ -79,3 +79,41 @@ def test_a_hash_knows_its_key_and_holds_no_part_of_it() -> None:
     assert pickle.loads(carried).matches(KEY.encode())
     assert hash_key(KEY) != known  # two endpoints with one key cannot be told by their hashes
     assert known.digest.hex()[:8] not in repr(known)
+
+
+def test_a_file_of_keys_says_which_documents_each_may_see(tmp_path: Path) -> None:
+    text = f'[[keys]]\nkey = "{KEY}"\ngroups = ["sales", "human resources"]\n\n[[keys]]\nkey = "{KEY}-2"\ngroups = ["*"]\n'
+    keys = read_keys(ServeConfig(api_key_file=write_key(tmp_path, text)))
+    assert keys == (Key(KEY, frozenset({"sales", "human resources"})), Key(f"{KEY}-2", frozenset({"*"})))
+    assert KEY not in repr(keys)
+    hashes = [hash_key(key.text, key.groups) for key in keys]
+    found = find_key(hashes, f"{KEY}-2".encode())
+    assert found is not None
+    assert found.groups == frozenset({"*"})
+    assert find_key(hashes, b"another-key-of-somebody") is None
+    assert KEY.encode() not in pickle.dumps(hashes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[[keys]]\nkey = "{KEY}"\n',
+        f'[[keys]]\nkey = "{KEY}"\ngroups = "sales"\n',
+        f'[[keys]]\nkey = "{KEY}"\ngroups = [1]\n',
+        f'[[keys]]\nkey = "{KEY}"\ngroups = [["sales"]]\n',
+        f'[[keys]]\nkey = "{KEY}"\ngroups = [""]\n',
+        f'[[keys]]\nkey = "{KEY}"\ngroups = ["a"]\nrole = "b"\n',
+        f'[[keys]]\nkey = "{KEY}"\ngroups = ["a"]\n[[keys]]\nkey = "{KEY}"\ngroups = ["b"]\n',
+        f'[keys]\nkey = "{KEY}"\ngroups = ["a"]\n',
+        f'[[keys]]\nkey = ["{KEY}"]\ngroups = ["a"]\n',
+        f'[[keys]\nkey = "{KEY}"\n',
+        f"[[keys]]\nkey = {KEY}\n",
+        '[[keys]]\nkey = "short"\ngroups = ["a"]\n',
+        "[]",
+        "keys = []",
+    ],
+)
+def test_a_file_of_keys_that_can_be_read_otherwise_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ServeError) as error:
+        read_keys(ServeConfig(api_key_file=write_key(tmp_path, text)))
+    assert KEY not in str(error.value)
