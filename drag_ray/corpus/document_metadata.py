@@ -154,7 +154,7 @@ def _name_type(name: str, cell: _Cell) -> ColumnType:
 
 
 def _looks_so(name: str, cells: Sequence[_Cell], kind: ColumnType, parse: Callable[[str], Any]) -> bool:
-    """Whether all texts are of another type. DataError where most are, which is likely to be meant."""
+    """True if all texts are of another type. DataError where most are, which is likely to be meant."""
     broken = [cell for cell in cells if not _can(parse, cell.value)]
     if broken and 2 * len(broken) < len(cells):
         raise DataError(

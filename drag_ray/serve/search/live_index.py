@@ -44,7 +44,7 @@ class HeldFolder:
         self.place = place
 
     def is_in_place(self) -> bool:
-        """Whether it still is the one that was there."""
+        """True if it still is the one that was there."""
         return self.path.samefile(self.place)
 
 
@@ -131,7 +131,7 @@ class LiveIndex:
         return service if all(folder.is_in_place() for folder in folders.list_all()) else None
 
     def _read_stamps(self) -> list[_Stamp | None]:
-        """What changes with each finished work of the stages; None for one that is not finished at this moment."""
+        """Stamps that change with each finished work of the stages; None for one that is not finished at this moment."""
         return [_read_stamp(folder / MANIFEST_NAME) for folder in (self._index_dir, self._embed_dir) if folder]
 
 
