@@ -131,14 +131,16 @@ def _choose_type(name: str, cells: Sequence[_Cell], is_csv: bool, is_access: boo
             f"corpus.metadata: the column {name!r} holds a {first} ({one.place}) and a {second} ({other.place}). Correct it, or "
             f"say what it is: --corpus.metadata-types '[\"{name}={first}\"]'."
         )
-    text: ColumnType = "text"
-    kind = next(iter(kinds), text)
-    if kind != "text" or not cells:
-        return kind
+    kind = next(iter(kinds), None)
+    if kind is None or kind != "text":
+        return kind or "text"
     looks: dict[ColumnType, Callable[[str], Any]] = {"date": parse_date}
     if is_csv:
         looks = {"boolean": _parse_boolean, "number": float, **looks}
-    return next((look for look, parse in looks.items() if _looks_so(name, cells, look, parse)), text)
+    for look, parse in looks.items():
+        if _looks_so(name, cells, look, parse):
+            return look
+    return "text"
 
 
 def _name_type(name: str, cell: _Cell) -> ColumnType:

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex
@@ -18,6 +20,9 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.types import Evidence, Hit, Hits, Page
+
+if TYPE_CHECKING:
+    from drag_ray.engine.encoders.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
 
@@ -164,6 +169,12 @@ def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | 
         features = FeatureScorer(learned, searcher)
     if not config.model:
         return PageRanker(searcher, features=features) if features else None
-    from drag_ray.engine.encoders.reranker import load_page_ranker
+    reranker = _load_reranker(config)
+    return PageRanker(searcher, reranker.score, reranker.writer.page_chars, choose_weight(config, learned), features)
 
-    return load_page_ranker(config, searcher, choose_weight(config, learned), features)
+
+@lru_cache(maxsize=1)  # a newer index is searched with the model that is there: two might not fit the memory of a GPU
+def _load_reranker(config: ServedRerankConfig) -> "Reranker":
+    from drag_ray.engine.encoders.reranker import load_reranker
+
+    return load_reranker(config)

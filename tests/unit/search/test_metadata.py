@@ -11,7 +11,7 @@ from small_index import open_index
 
 from drag_ray import schemas
 from drag_ray.errors import DataError, SearchIndexError
-from drag_ray.search.config import SearchConfig
+from drag_ray.search.config import ColumnType, SearchConfig
 from drag_ray.search.dense import DenseSearcher, HybridSearcher
 from drag_ray.search.index import build_index
 from drag_ray.search.metadata import DTYPES, MAX_VALUES, TABLE_NAME, FilterError, Metadata, parse_date
@@ -33,7 +33,14 @@ ROWS: dict[str, dict[str, Any]] = {
     }
     for number in range(NUM_FILES)
 }
-TYPES = {"department": "text", "year": "number", "date": "date", "is_final": "boolean", "tags": "list", "group": "list"}
+TYPES: dict[str, ColumnType] = {
+    "department": "text",
+    "year": "number",
+    "date": "date",
+    "is_final": "boolean",
+    "tags": "list",
+    "group": "list",
+}
 FILTERS: Sequence[tuple[dict[str, Any], Callable[[dict[str, Any]], bool]]] = (
     ({"department": "sales"}, lambda row: row["department"] == "sales"),
     ({"department": ["sales", "law"]}, lambda row: row["department"] in ("sales", "law")),

@@ -55,7 +55,7 @@ SPYING = (
     render_call("read_page", {"file": "board\\merger.pdf#2", "page": 2, "neighbours": 1}),
     render_call("grep", {"file": "./board/merger.pdf", "text": "zephyr"}),
     render_call("read_page", {"file": "unsaid.pdf", "page": 9}),
-    PROTOCOL.render_answer("see", [Evidence("board/merger.pdf", 1), Evidence("unsaid.pdf", 1), Evidence("open.pdf", 1)]),
+    PROTOCOL.render_answer("see", (Evidence("board/merger.pdf", 1), Evidence("unsaid.pdf", 1), Evidence("open.pdf", 1))),
 )
 
 
