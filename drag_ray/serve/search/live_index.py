@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.corpus import page_images, question_images
-from drag_ray.errors import DragRayError
+from drag_ray.errors import DragRayError, ServeError
 from drag_ray.search.metadata import read_access_column
 from drag_ray.serve.ingress.key import check_groups
 from drag_ray.serve.search.search_service import SearchService
@@ -86,7 +86,7 @@ class LiveIndex:
         self._embed_dir = None if embed_dir == self._index_dir or not settings.vectors_dir else embed_dir
         self.problem = ""
         self._seen = self._read_stamps()
-        self.service = open_service(self._hold())
+        self.service = self._open(self._hold())
 
     async def watch(self) -> None:
         """Look for a newer index for ever."""
@@ -111,24 +111,30 @@ class LiveIndex:
                 told = "a newer index cannot be used, and the old one is searched as before: %s"
                 _logger.error(told, self.problem, exc_info=not isinstance(error, DragRayError))
             return
-        if service is not None:
-            replaced, self.service, self._seen, self.problem = self.service, service, stamps, ""
-            replaced.retire()
-            _logger.info("a newer index is searched from now on")
+        replaced, self.service, self._seen, self.problem = self.service, service, stamps, ""
+        replaced.retire()
+        _logger.info("a newer index is searched from now on")
 
     def _hold(self) -> IndexFolders:
         return IndexFolders(HeldFolder(self._index_dir), HeldFolder(self._embed_dir) if self._embed_dir else None)
 
-    def _open_newer(self, folders: IndexFolders) -> SearchService | None:
-        """The service of what lies there, checked as at the start; None where that was moved meanwhile."""
+    def _open_newer(self, folders: IndexFolders) -> SearchService:
+        """The service of what lies there, checked as at the start."""
         for folder in folders.list_all():
             require_manifest(folder.path)
             refuse_damage(folder.path, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
         check_groups(self._settings.keys, read_access_column(folders.index.path / "search_index"))
         check_index(folders.index.path, folders.embed.path if folders.embed else None, self._settings)
-        service = self._open_service(folders)
+        service = self._open(folders)
         service.warm_up(self.service)
-        return service if all(folder.is_in_place() for folder in folders.list_all()) else None
+        return service
+
+    def _open(self, folders: IndexFolders) -> SearchService:
+        """The service of folders that stay where they are meanwhile: Tantivy opens its own by the place, not by the handle."""
+        service = self._open_service(folders)
+        if not all(folder.is_in_place() for folder in folders.list_all()):
+            raise ServeError(f"{self._index_dir}: another index took its place while it was opened.")
+        return service
 
     def _read_stamps(self) -> list[_Stamp | None]:
         """Stamps that change with each finished work of the stages; None for one that is not finished at this moment."""

@@ -17,6 +17,7 @@ from drag_ray.search.index import build_index
 from drag_ray.search.metadata import DTYPES, MAX_VALUES, TABLE_NAME, FilterError, Metadata, parse_date
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE, PageVectors, VectorsRecord, write_vectors
+from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.storage import artifacts
 from drag_ray.types import Hit, Page
 
@@ -117,6 +118,9 @@ def test_vectors_and_both_find_top_k_among_what_the_filter_leaves(
     expected = keep(dense.search("rotor blade", searcher.num_pages), is_met)
     assert read(dense.restrict(narrowed).search("rotor blade", 5)) == expected[:5]
     both = HybridSearcher(searcher, dense).restrict(narrowed)
+    for name, index in (("dense", dense.restrict(narrowed)), ("hybrid", both), ("bm25", narrowed)):
+        served = Retrieval(searcher, {"dense": dense, "hybrid": HybridSearcher(searcher, dense)}).restrict(narrowed)
+        assert served.choose(name).search("rotor blade", 5) == index.search("rotor blade", 5)
     for hits in (both.search("rotor", 5), both.search_expanded("rotor", "blade", 2.0, 5), both.weigh(0.5).search("rotor", 5)):
         assert len(hits) == min(5, len(expected))
         assert all(is_met(ROWS[hit.file]) for hit in hits)

@@ -177,13 +177,14 @@ def test_a_limited_search_by_a_filter_is_limited_for_the_whole_agent(searcher: S
 
 
 @pytest.mark.seconds
-async def test_mcp_tools_know_the_key_of_each_request(searcher: Searcher, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"mode": "legacy"}])
+async def test_mcp_tools_know_the_key_of_each_request(searcher: Searcher, tmp_path: Path, options: dict[str, Any]) -> None:
     served = serve(searcher, tmp_path, AgentRecord(agent=AGENT), spy)
     served.guard = lambda key="": Guard(served.app, Rules([hash_key(text, groups) for text, groups in KEYS.items()], LIMITS))
     with served.listen() as url:
         for key, is_shown in ((SALES, False), (BOSS, True), (UNSAID, False), (SALES, False)):
             http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, trust_env=False)
-            async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client:
+            async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http), **options) as client:
                 calls: Sequence[tuple[str, dict[str, Any]]] = (
                     ("search", {"question": "zephyrprice rotor", "model": "question"}),
                     ("read_page", {"file": "board/merger.pdf", "page_number": 1}),
