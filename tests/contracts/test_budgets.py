@@ -14,37 +14,37 @@ LINES = {
     "agent": 2_720,
     "api": 1_210,
     "baselines": 2_110,
-    "cli": 660,
+    "cli": 680,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_150,
+    "corpus": 4_430,
     "embed": 90,
     "engine": 4_090,
     "evaluate": 5_810,
     "examples": 280,
     "finetune": 5_920,
     "format": 2_760,
-    "index": 860,
+    "index": 880,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 2_730,
-    "serve": 4_580,
+    "search": 3_090,
+    "serve": 5_000,
     "stage_runs": 830,
     "storage": 980,
-    "tools": 2_630,
+    "tools": 2_640,
     "transcripts": 770,
     "tune": 560,
     "": 1_290,
 }
 """Of each package, and of the modules at the top."""
-FILES = 440
-OPTIONS = 383
+FILES = 443
+OPTIONS = 387
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_490
+TEST_LINES = 52_440
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

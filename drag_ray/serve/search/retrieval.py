@@ -169,7 +169,7 @@ def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | 
         features = FeatureScorer(learned, searcher)
     if not config.model:
         return PageRanker(searcher, features=features) if features else None
-    reranker = _load_reranker(config)
+    reranker = _load_reranker(config)  # pyright: ignore[reportArgumentType] (it is frozen, and so has a hash)
     return PageRanker(searcher, reranker.score, reranker.writer.page_chars, choose_weight(config, learned), features)
 
 
