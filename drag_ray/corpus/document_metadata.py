@@ -242,6 +242,6 @@ def _check_groups(path: Path, column: pl.Series) -> None:
 
 
 def describe(metadata: Metadata) -> str:
-    """What there is, in a line of a log."""
+    """The columns, in a line of a log."""
     limited = f"; {metadata.access_column} says which groups may see a document" if metadata.access_column else ""
     return f"metadata of documents: {describe_columns(metadata.columns)}{limited}"
