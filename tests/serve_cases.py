@@ -71,11 +71,11 @@ class Served(RequestRecorder):
         if searcher:
             found_by = retrieval or Retrieval(searcher)
             self.service = SearchService(searcher, found_by, models, self._draw, limits, self, tracer, images)
-        self.app.state.search_service = self.service
+        self.app.state.live_index = SimpleNamespace(service=self.service, problem="") if searcher else None
 
     def guard(self, key: str = "") -> Guard:
         add_page_route(self.app, bool(key), self._takes_feedback)
-        return Guard(self.app, Rules(hash_key(key) if key else None, LIMITS, self._optional_routes))
+        return Guard(self.app, Rules([hash_key(key)] if key else [], LIMITS, self._optional_routes))
 
     @contextmanager
     def listen(self, key: str = "") -> Generator[str]:

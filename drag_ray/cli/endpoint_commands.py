@@ -44,7 +44,7 @@ def _search(argv: Sequence[str]) -> None:
     parser = _build_question_parser("search")
     parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
     options = parser.parse_args(argv)
-    wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank")
+    wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank", "filter")
     answer = _open_client(options).search(**wanted)
     if options.json:
         print(format_json(answer))
@@ -56,7 +56,7 @@ def _search(argv: Sequence[str]) -> None:
 
 def _ask(argv: Sequence[str]) -> None:
     options = _build_question_parser("ask").parse_args(argv)
-    for event in _open_client(options).ask(**_list_given(options, "question", "model", "retrieval", "rerank")):
+    for event in _open_client(options).ask(**_list_given(options, "question", "model", "retrieval", "rerank", "filter")):
         if options.json:
             print(format_json(event), flush=True)
             continue
@@ -139,8 +139,21 @@ def _build_question_parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="what finds pages; serve.retrieval by default")
     parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="whether a model orders the pages anew")
+    help_text = (
+        """what the metadata of documents are to meet, as JSON: '{"department": "sales", "date": {"gte": "2024-01-01"}}'"""
+    )
+    parser.add_argument("--filter", type=_parse_filter, metavar="JSON", help=help_text)
     parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
     return parser
+
+
+def _parse_filter(text: str) -> Any:
+    from drag_ray.storage.json_text import parse_json
+
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON ({error})") from None
 
 
 def _open_client(options: argparse.Namespace) -> Any:

@@ -1,10 +1,11 @@
 """Options of the corpus: the documents, the questions and their split."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
+from drag_ray.search.config import ColumnType
 from drag_ray.storage.object_store import NameOrUri
 
 COMMANDS = "commands"
@@ -22,6 +23,15 @@ class CorpusConfig(BaseConfig):
     """`commands` for the questions of the embedded corpus, or a JSONL or Parquet file, which may be in an object
     store with its images among the documents; empty for none, which a pipeline then has written from the pages (the stage
     `questions`). Where documents of your own are named and nothing is said here, it is empty"""
+    metadata: NameOrUri = ""
+    """a table (.csv, .jsonl, .parquet) with what is said of each document: a column `file` that names it as its pages do, and any
+    others, by which searches can be filtered (docs/documents.md); also one in an object store"""
+    metadata_types: tuple[str, ...] = ()
+    """columns of that table as name=type, with text, number, date, boolean or list (of texts): cells that are none are set aside;
+    of other columns all cells say it"""
+    access_column: str = ""
+    """column of that table with the groups that may see a document (text, or list of texts): an endpoint shows each key the
+    documents of its groups alone (docs/security.md)"""
     allow_unanswerable: bool = False
     """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
     ocr: Literal["auto", "off", "always"] = "auto"
@@ -60,6 +70,23 @@ class CorpusConfig(BaseConfig):
     """what never spans the split: questions that share a page or a near-duplicate of it, or also those that share a file"""
     seed: int = 0
     """draws the limited questions and the split"""
+
+    @property
+    def column_types(self) -> dict[str, ColumnType]:
+        """The types of columns by their names, as `metadata_types` says."""
+        return {name: cast(ColumnType, kind) for name, _, kind in (column.rpartition("=") for column in self.metadata_types)}
+
+    @model_validator(mode="after")
+    def _has_columns_of_a_table(self) -> Self:
+        if not self.metadata and (self.metadata_types or self.access_column):
+            raise ValueError("metadata_types and access_column are of columns of corpus.metadata, and no such table is named")
+        for column in self.metadata_types:
+            name, _, kind = column.rpartition("=")
+            if not name or kind not in get_args(ColumnType):
+                raise ValueError(f"metadata_types {column!r} is not name=type, with one of {', '.join(get_args(ColumnType))}")
+            if name == self.access_column and kind not in ("text", "list"):
+                raise ValueError(f"metadata_types {column!r}: access_column holds names of groups, which are text or list")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -20,11 +20,16 @@ Kind = Literal[
     "incomplete_question",
     "test_overlap",
     "doubtful_page",
+    "unknown_document",
+    "undescribed_document",
+    "broken_value",
 ]
 """What was set aside: a file that nothing here reads, alone or within another; a file, a page of it, or a record of a table that
 cannot be read; a link that leads out of the documents, or to one of them; a record of a page 0; a page or an id that was there
-before; evidence that the corpus does not hold; a training question that overlaps with the test. A doubtful page is not set
-aside: its text layer does not seem to be its text."""
+before; evidence that the corpus does not hold; a training question that overlaps with the test; metadata of a document that is
+not there, and a value of them that is none of its column's type. Not set aside are a doubtful page, whose text layer does not
+seem to be its text, and a document of which the metadata say nothing."""
+_NOT_SET_ASIDE = ("doubtful_page", "undescribed_document")
 
 _MAX_REASON_CHARS = 1_000
 # These speak of this machine, its installation or its disk, not of what was read: with them the run ends.
@@ -73,9 +78,9 @@ def name_first(problems: Sequence[Problem]) -> str:
 
 
 def count_problems(problems: Iterable[Problem]) -> dict[str, int]:
-    """Counts for a summary: `set_aside` for all but doubtful pages, and for each kind that occurs its own, as `broken_files`."""
+    """Counts for a summary: `set_aside` for all that was, and for each kind that occurs its own, as `broken_files`."""
     kinds = Counter(problem.kind for problem in problems)
     return {
-        "set_aside": kinds.total() - kinds["doubtful_page"],
+        "set_aside": kinds.total() - sum(kinds[kind] for kind in _NOT_SET_ASIDE),
         **{f"{kind}s": kinds[kind] for kind in get_args(Kind) if kinds[kind]},
     }

@@ -30,7 +30,7 @@ class IndexSections(Sections):
         Raises:
             ConfigError: there are none where the options say.
         """
-        named = {"documents": self.corpus.documents, "questions": self.corpus.questions}
+        named = {name: getattr(self.corpus, name) for name in ("documents", "questions", "metadata")}
         models = {"embedding.model": self.embedding.model, "image_embedding.model": self.image_embedding.model}
         given = {name: source for name, source in named.items() if source not in ("", COMMANDS)}
         stored: dict[str, Path | tuple[Path, ...] | str] = {

@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 TABLE_NAME = "documents.parquet"
 _UNREAD = {
     *("documents", "questions", "allow_unanswerable", "limit_pages", "limit_questions"),
-    *("test_fraction", "split_by", "seed"),
+    *("metadata", "metadata_types", "access_column", "test_fraction", "split_by", "seed"),
 }
 """Options of the corpus that no document is read by."""
 _GROUP_ROWS = 8_192

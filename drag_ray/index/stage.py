@@ -20,6 +20,7 @@ from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import find_seeing
 from drag_ray.corpus import links, page_images, question_images
 from drag_ray.corpus.config import COMMANDS, CorpusConfig
+from drag_ray.corpus.document_metadata import describe, read_document_metadata
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
 from drag_ray.corpus.problems import Problem, count_problems, name_first
@@ -38,6 +39,7 @@ from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.index.kept_documents import describe_reading, find_kept
 from drag_ray.search.index import build_index
+from drag_ray.search.metadata import Metadata
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
@@ -47,7 +49,7 @@ from drag_ray.types import Question
 _logger = logging.getLogger(__name__)
 
 # Copies from an object store, hidden: they are no files of the stage.
-_DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME = ".documents", ".questions"
+_DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME, _METADATA_DIR_NAME = ".documents", ".questions", ".metadata"
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _TASKS_PER_CPU = 8
 _PARTS_PER_TASK = 8
@@ -80,7 +82,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     _check(sections)
     root = _prepare_documents(corpus, folder)
     questions_path = _locate_questions(corpus, root, folder)
-    documents, problems = list_documents(root, questions_path)
+    metadata_path = _locate_metadata(corpus, folder)
+    documents, problems = list_documents(root, questions_path, metadata_path)
     reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
     _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
@@ -90,17 +93,18 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     if not pages.num_rows:
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
+    metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
     drawn, question_problems = _draw_questions(corpus, questions_path, pages, root, folder)
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
-    problems += page_problems + question_problems + overlaps
-    problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path})
+    problems += page_problems + metadata_problems + question_problems + overlaps
+    problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path, corpus.metadata: metadata_path})
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links([rows_path]))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
+    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata)
     counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:
@@ -116,6 +120,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         vector_parts.IMAGES_DIR_NAME,
         _DOCUMENTS_DIR_NAME,
         _QUESTIONS_DIR_NAME,
+        _METADATA_DIR_NAME,
     ):
         shutil.rmtree(folder.path / name, ignore_errors=True)
     return {**counts, **count_problems(problems)}
@@ -231,6 +236,21 @@ def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> 
     if is_uri(corpus.questions):
         return fetch_files(corpus.questions, folder.path.resolve() / _QUESTIONS_DIR_NAME)
     return root / QUESTIONS_NAME if corpus.questions == COMMANDS else Path(corpus.questions).expanduser()
+
+
+def _locate_metadata(corpus: CorpusConfig, folder: StageFolder) -> Path | None:
+    if is_uri(corpus.metadata):
+        return fetch_files(corpus.metadata, folder.path.resolve() / _METADATA_DIR_NAME)
+    return Path(corpus.metadata).expanduser() if corpus.metadata else None
+
+
+def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[Metadata | None, list[Problem]]:
+    if path is None:
+        return None, []
+    files: list[str] = pages["file"].unique().to_pylist()
+    metadata, problems = read_document_metadata(path, files, corpus.column_types, corpus.access_column)
+    _logger.info(describe(metadata))
+    return metadata, problems
 
 
 def _draw_questions(

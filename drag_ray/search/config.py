@@ -33,6 +33,8 @@ AnalyzerName = Literal[
 RetrievalName = Literal["bm25", "dense", "hybrid"]
 Syntax = Literal["words", "query"]
 Operator = Literal["or", "and"]
+ColumnType = Literal["text", "number", "date", "boolean", "list"]
+"""Of what a user says of documents."""
 
 SYNTAX_HELP: dict[str, str] = {
     "words": "",

@@ -10,6 +10,7 @@ Convex combination of standardised scores: Bruch, Gai and Ingber, An Analysis of
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -67,7 +68,7 @@ class DenseSearcher:
         check_top_k(top_k)
         if not text.strip():
             return Hits()
-        return self._searcher.to_hits(self._vectors.rank(self._vector(text), top_k))
+        return self._searcher.to_hits(self._vectors.rank(self._vector(text), top_k, self._searcher.shown_rows))
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         """The `top_k` pages nearest to a question together with what is added to it; a text has no weights within it.
@@ -76,6 +77,12 @@ class DenseSearcher:
             SearchIndexError: `top_k` is below 1.
         """
         return self.search(join_expanded(question, addition), top_k)
+
+    def restrict(self, searcher: Searcher) -> "DenseSearcher":
+        """The same vectors, for a searcher that finds some of the pages alone."""
+        restricted = copy(self)
+        restricted._searcher = searcher
+        return restricted
 
     def page(self, hit: Hit) -> Page:
         """The page of a hit. Errors are those of `Searcher.page`."""
@@ -203,6 +210,10 @@ class HybridSearcher:
     def weigh(self, dense_weight: float | None) -> "HybridSearcher":
         """The same with another weight of the vectors."""
         return HybridSearcher(self._searcher, self._dense, self._depth, self._k, dense_weight)
+
+    def restrict(self, searcher: Searcher) -> "HybridSearcher":
+        """The same for a searcher that finds some of the pages alone."""
+        return HybridSearcher(searcher, self._dense.restrict(searcher), self._depth, self._k, self._dense_weight)
 
     def _fuse(self, words: Hits, dense: Hits, top_k: int) -> Hits:
         fused = fuse(words, dense, self._dense_weight, max(self._depth, top_k), self._k)

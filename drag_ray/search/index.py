@@ -3,6 +3,7 @@
     search_index/
       tantivy/        one document a page: its text (indexed) and its row in the page table (fast field)
       pages.arrow     file, page_number, total_pages, text, ...; sorted, uncompressed, memory-mapped by every searcher
+      metadata.parquet  what the user says of each document (see `metadata`), if anything
       index.json      what made the index
       checksums.jsonl the sizes and hashes of all these (see `checksums`), wherever the folder goes
 
@@ -11,7 +12,7 @@ The file name is not part of the searchable text: a query cannot ask for the pag
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -22,7 +23,8 @@ import numpy as np
 
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
 from drag_ray.search.config import AnalyzerName, SearchConfig, Syntax
-from drag_ray.search.page_table import compute_order, map_texts, write_pages
+from drag_ray.search.metadata import Metadata
+from drag_ray.search.page_table import PageTable, compute_order, map_texts, write_pages
 from drag_ray.search.shards import build_tantivy
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import new_folder, replaced_folder
@@ -58,26 +60,32 @@ class IndexRecord:
     format: int = INDEX_FORMAT
 
 
-def build_index(pages_path: Path, index_dir: Path, config: SearchConfig) -> IndexRecord:
+def build_index(pages_path: Path, index_dir: Path, config: SearchConfig, metadata: Metadata | None = None) -> IndexRecord:
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
     Pages are sorted by (file, page_number) and indexed on all cores; equal input gives equal rankings,
     whatever the number of cores and shards. The texts of all pages are never in memory at once.
 
+    Args:
+        metadata: of the files of these pages; None where nothing is said of them.
+
     Raises:
-        DataError: the file does not hold pages, or holds none.
+        DataError: the file does not hold pages, or holds none, or the metadata are of other files.
         ArtifactError: no space is left, or the folder cannot be written.
     """
     order = compute_order(pages_path)
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     with replaced_folder(index_dir) as scratch, _building():
-        return _write_index(pages_path, index_dir, scratch, config, order)
+        return _write_index(pages_path, index_dir, scratch, config, order, metadata)
 
 
-def _write_index(pages_path: Path, index_dir: Path, scratch: Path, config: SearchConfig, order: np.ndarray) -> IndexRecord:
+def _write_index(
+    pages_path: Path, index_dir: Path, scratch: Path, config: SearchConfig, order: np.ndarray, metadata: Metadata | None
+) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
-    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards)
+    documents = _write_metadata(metadata, scratch) if metadata else ()
+    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards, documents)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
         num_pages=len(order),
@@ -92,6 +100,15 @@ def _write_index(pages_path: Path, index_dir: Path, scratch: Path, config: Searc
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
     write_checksums(scratch)
     return record
+
+
+def _write_metadata(metadata: Metadata, scratch: Path) -> Sequence[int]:
+    """Write what is said of the documents, and return the place of each page's document among them."""
+    pages = PageTable(scratch / PAGES_NAME)
+    if metadata.files != pages.files:
+        raise DataError("the metadata are of other documents than the pages. Give a row for each file that has pages.")
+    metadata.write(scratch)
+    return np.repeat(np.arange(len(pages.files)), pages.lengths).tolist()
 
 
 @contextmanager

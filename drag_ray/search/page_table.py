@@ -7,7 +7,8 @@ The file is cut into record batches of `BATCH_ROWS` rows, so that a row is found
 import posixpath
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import accumulate
@@ -42,18 +43,31 @@ class FileNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
-        self._by_form: dict[str, list[str]] = defaultdict(list)
-        self._by_stem: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(self._names):
-            self._by_form[normalise_name(name)].append(name)
-            self._by_stem[_read_stem(name)].append(name)
         self._guesses: dict[str, str] = {}
 
-    def find(self, name: str) -> str | None:
-        """The file of this name or, where there is none, the only one whose name looks the same."""
-        if name in self._names:
+    @cached_property
+    def _by_form(self) -> dict[str, list[str]]:
+        return self._group(normalise_name)
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[str]]:
+        return self._group(_read_stem)
+
+    def _group(self, compute_key: Callable[[str], str]) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(self._names):
+            groups[compute_key(name)].append(name)
+        return groups
+
+    def find(self, name: str, is_there: Callable[[str], bool] = lambda _: True) -> str | None:
+        """The file of this name or, where there is none, the only one whose name looks the same.
+
+        Args:
+            is_there: says of which files there are, for who may not know of all.
+        """
+        if name in self._names and is_there(name):
             return name
-        alike = self._by_form.get(normalise_name(name), [])
+        alike = [file for file in self._by_form.get(normalise_name(name), []) if is_there(file)]
         return alike[0] if len(alike) == 1 else None
 
     def guess(self, name: str) -> str:
@@ -181,15 +195,36 @@ class PageTable:
         self._files: list[str] = counts.field("values").to_pylist()
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]
         self._ranks = {file: rank for rank, file in enumerate(self._files)}
+        self._names = FileNames(self._files)
+        self._shown: np.ndarray | None = None
 
-    @cached_property
-    def _names(self) -> FileNames:
-        return FileNames(self._files)
+    @property
+    def files(self) -> list[str]:
+        """All files, in order."""
+        return self._files
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of pages of each file: int (files,)."""
+        return np.diff(self._starts)
+
+    def restrict(self, shown: np.ndarray) -> "PageTable":
+        """The same table for who may see some files alone: the others are not found by any name. Rows stay as they are.
+
+        Args:
+            shown: bool (files,).
+        """
+        restricted = copy(self)
+        restricted._shown = shown if self._shown is None else self._shown & shown
+        return restricted
 
     def _rank(self, file: str) -> int | None:
         """The place of a file among all, by its name or one that looks the same (see `FileNames`)."""
         rank = self._ranks.get(file)
-        return self._ranks.get(self._names.find(file) or "") if rank is None else rank
+        return self._ranks.get(self._names.find(file, self._is_shown) or "") if rank is None or self._shown is not None else rank
+
+    def _is_shown(self, file: str) -> bool:
+        return self._shown is None or bool(self._shown[self._ranks[file]])
 
     def __len__(self) -> int:
         return len(self._page_numbers)

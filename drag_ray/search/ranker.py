@@ -1,10 +1,12 @@
 """Rank the pages of an index: from a query to scores and rows of the page table, which stays closed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 from tantivy import FieldType, Occur, Query
 
 from drag_ray.errors import SearchIndexError
@@ -25,7 +27,7 @@ from drag_ray.search.query import (
     read_words,
     weigh_terms,
 )
-from drag_ray.search.shards import ROW, TEXT, open_index
+from drag_ray.search.shards import DOCUMENT, ROW, TEXT, open_index
 from drag_ray.search.syntax import Node
 from drag_ray.search.vocabulary import MAX_TERMS, Vocabulary
 from drag_ray.types import Found
@@ -72,10 +74,25 @@ class Ranker:
         self._max_query_ms = config.max_query_ms
         self._is_merged = self._searcher.num_segments == 1  # then the index is in order of the rows
         self._max_score = MaxScore(self._searcher, self._schema)
+        self._filters: list[tuple[Occur, Query]] = []
         self.num_pages = self._searcher.num_docs
         if self.num_pages != self.record.num_pages:
             counts = f"{self.num_pages} indexed pages, {self.record.num_pages} in its record"
             raise SearchIndexError(f"{index_dir}: {counts}. {REBUILD}")
+
+    def restrict(self, shown: np.ndarray) -> "Ranker":
+        """A ranker of the pages of these documents alone, of an index that has metadata; scores stay those of all pages.
+
+        Args:
+            shown: bool (documents,).
+        """
+        restricted = copy(self)
+        if not shown.all():
+            # Tantivy looks up each document that is named, so the smaller half is.
+            occur, named = (Occur.Must, shown) if 2 * shown.sum() <= len(shown) else (Occur.MustNot, ~shown)
+            matching = Query.term_set_query(self._schema, DOCUMENT, np.flatnonzero(named).tolist())
+            restricted._filters = [*self._filters, (occur, Query.const_score_query(matching, 0.0))]
+        return restricted
 
     def parse(self, text: str) -> Node | None:
         """The meaning of a query; None if nothing searchable is in it."""
@@ -108,12 +125,13 @@ class Ranker:
     @guard
     def _rank_node(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> Ranking:
         budget = Budget(self._max_query_ms)
-        weights = read_weights(node) if rows is None else None
+        filters = self._filters if rows is None else [*self._filters, (Occur.Must, self._build_filter(rows))]
+        weights = None if filters else read_weights(node)
         if weights:
             return self._rank(partial(self._max_score.search, self._max_score.choose_affordable(weights, budget)), top_k, budget)
         query = build_query(node, self._reader, budget)
-        if rows is not None:
-            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(rows))])
+        if filters:
+            query = Query.boolean_query([(Occur.Must, query), *filters])
         return self._rank(self._run(query), top_k, budget)
 
     def _run(self, query: Query) -> Callable[[int], TopHits]:

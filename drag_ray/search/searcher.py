@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 
+import numpy as np
+
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.config import Operator, Syntax
+from drag_ray.search.config import ColumnType, Operator, Syntax
 from drag_ray.search.guard import guard
 from drag_ray.search.index import PAGES_NAME, REBUILD
+from drag_ray.search.metadata import Filter, FilterError, read_metadata
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.query import clean, read_additions
 from drag_ray.search.ranker import Ranker, Ranking
@@ -22,14 +26,22 @@ class Searcher:
         index_dir: what `build_index` wrote.
         operator: how the words of a query combine; the index's own by default.
         syntax: what the operators in a query mean; the index's own by default.
+        holder: is kept as long as the searcher, and those that are made of it.
+
+    Attributes:
+        metadata: what the user has said of the documents; None where nothing was.
+        is_limited: it finds what some groups may see, and no more.
 
     Raises:
         SearchIndexError: there is no index, it is stale or damaged, or it does not fit this code.
     """
 
     @guard
-    def __init__(self, index_dir: Path, operator: Operator | None = None, syntax: Syntax | None = None) -> None:
+    def __init__(
+        self, index_dir: Path, operator: Operator | None = None, syntax: Syntax | None = None, holder: object = None
+    ) -> None:
         self.index_dir = index_dir
+        self._holder = holder
         self._ranker = Ranker(index_dir, operator, syntax)
         self.record = self._ranker.record
         self._pages = PageTable(index_dir / PAGES_NAME)
@@ -38,6 +50,53 @@ class Searcher:
             raise SearchIndexError(
                 f"{index_dir}: {self.num_pages} pages in the page table, {self.record.num_pages} in its record. {REBUILD}"
             )
+
+        self.metadata = read_metadata(index_dir)
+        self.is_limited = False
+        if self.metadata and self.metadata.files != self._pages.files:
+            raise SearchIndexError(f"{index_dir}: its metadata are of other documents than its pages. {REBUILD}")
+        self._shown: np.ndarray | None = None
+
+    def narrow(self, conditions: Filter) -> "Searcher":
+        """The same index for a filter (see `metadata`): no other page is found, named or read. Scores stay those of all pages.
+
+        Raises:
+            FilterError: the index has no such column, or it is of another type; says which there are.
+        """
+        if self.metadata is None:
+            raise FilterError("filter: the index has no metadata of documents. Build it with some: corpus.metadata.")
+        return self._restrict(self.metadata.select(conditions, self.list_filters()))
+
+    def list_filters(self) -> dict[str, ColumnType]:
+        """The columns that a filter may ask of, with their types. Who finds what some groups may see
+        is not told which others may."""
+        columns = self.metadata.columns if self.metadata else {}
+        hidden = self.metadata.access_column if self.metadata and self.is_limited else ""
+        return {name: kind for name, kind in columns.items() if name != hidden}
+
+    def limit_to(self, groups: Collection[str]) -> "Searcher":
+        """The same index for who belongs to some groups: documents of others, or without a group, are not there.
+
+        Raises:
+            SearchIndexError: the index does not say which group may see what.
+        """
+        if self.metadata is None or not self.metadata.access_column:
+            raise SearchIndexError(f"{self.index_dir}: has no groups of documents. Build it with corpus.access_column.")
+        limited = self._restrict(self.metadata.select_groups(groups))
+        limited.is_limited = True
+        return limited
+
+    def _restrict(self, shown: np.ndarray) -> "Searcher":
+        restricted = copy(self)
+        restricted._shown = shown if self._shown is None else self._shown & shown
+        restricted._ranker = self._ranker.restrict(shown)
+        restricted._pages = self._pages.restrict(shown)
+        return restricted
+
+    @property
+    def shown_rows(self) -> np.ndarray | None:
+        """The pages that may be found: bool (pages,); None for all."""
+        return None if self._shown is None else np.repeat(self._shown, self._pages.lengths)
 
     def analyze(self, text: str) -> list[str]:
         """The terms of a text in their order, repetitions included, as the index has them."""

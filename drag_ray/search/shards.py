@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from drag_ray.search.analyzer import build_analyzer
 from drag_ray.storage.json_text import parse_json
 
-TEXT, ROW = "text", "row"
+TEXT, ROW, DOCUMENT = "text", "row", "document"
 TOKENIZER_NAME = "drag_ray"
 _WRITER_HEAP_BYTES = 256 * 1024 * 1024
 _MERGE_HEAP_BYTES = 16 * 1024 * 1024
@@ -31,11 +31,14 @@ _SHARD_MIN_PAGES = 256
 _META, _MANAGED = "meta.json", ".managed.json"
 
 
-def build_schema() -> tantivy.Schema:
-    """The fields of a page: its text with term frequencies and positions, and its row in the page table."""
+def build_schema(has_documents: bool = False) -> tantivy.Schema:
+    """The fields of a page: its text with term frequencies and positions, its row in the page table and, where documents have
+    metadata, the place of its document among all."""
     builder = tantivy.SchemaBuilder()
     builder.add_text_field(TEXT, stored=False, tokenizer_name=TOKENIZER_NAME, index_option="position")
     builder.add_integer_field(ROW, stored=False, indexed=False, fast=True)
+    if has_documents:
+        builder.add_integer_field(DOCUMENT, stored=False, indexed=True)
     return builder.build()
 
 
@@ -46,8 +49,10 @@ def open_index(tantivy_dir: Path, analyzer_name: str) -> tantivy.Index:
     return index
 
 
-def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, num_shards: int) -> None:
-    """Index `texts` (n strings, in the order of their rows) on all cores.
+def build_tantivy(
+    texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, num_shards: int, documents: Sequence[int] = ()
+) -> None:
+    """Index `texts` (n strings, in the order of their rows) on all cores, with the places of their documents where there are any.
 
     A small collection is one shard: starting a writer costs more than a few hundred pages do.
     """
@@ -60,7 +65,7 @@ def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str,
         ThreadPoolExecutor(min(num_shards, len(os.sched_getaffinity(0)))) as pool,
     ):
         ranges = itertools.starmap(range, itertools.pairwise(bounds))
-        build = partial(_build_shard, texts, analyzer_name=analyzer_name, report=progress.update)
+        build = partial(_build_shard, texts, documents, analyzer_name=analyzer_name, report=progress.update)
         list(pool.map(build, ranges, shard_dirs))
     _join_shards(shard_dirs, tantivy_dir)
     if num_shards > 1:
@@ -69,18 +74,24 @@ def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str,
 
 
 def _build_shard(
-    texts: pa.ChunkedArray, rows: range, shard_dir: Path, analyzer_name: str, report: Callable[[int], object]
+    texts: pa.ChunkedArray,
+    documents: Sequence[int],
+    rows: range,
+    shard_dir: Path,
+    analyzer_name: str,
+    report: Callable[[int], object],
 ) -> None:
     """Index the texts of these rows in `shard_dir`; `report` is told how many more are done."""
     shard_dir.mkdir(parents=True)
-    schema, analyzer = build_schema(), build_analyzer(analyzer_name)
+    schema, analyzer = build_schema(len(documents) > 0), build_analyzer(analyzer_name)
     index = tantivy.Index(schema, path=str(shard_dir), sort_by_field=ROW)
     index.register_tokenizer(TOKENIZER_NAME, analyzer.text_analyzer)
     writer = index.writer(heap_size=_WRITER_HEAP_BYTES, num_threads=1)
     for start in range(rows.start, rows.stop, _BATCH_PAGES):
         batch = texts.slice(start, min(_BATCH_PAGES, rows.stop - start)).to_pylist()
         for row, text in enumerate(batch, start):
-            writer.add_document(tantivy.Document.from_dict({TEXT: analyzer.prepare(text), ROW: row}, schema))
+            place = {DOCUMENT: int(documents[row])} if len(documents) else {}
+            writer.add_document(tantivy.Document.from_dict({TEXT: analyzer.prepare(text), ROW: row, **place}, schema))
         report(len(batch))
     writer.commit()
     writer.wait_merging_threads()

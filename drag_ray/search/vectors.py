@@ -135,22 +135,25 @@ class PageVectors:
                 f"made these vectors. Put that one back, or make them again: {_name_command(self.vectors_dir)}"
             )
 
-    def rank(self, query: np.ndarray, top_k: int) -> Ranking:
+    def rank(self, query: np.ndarray, top_k: int, shown: np.ndarray | None = None) -> Ranking:
         """The `top_k` pages whose best window has the largest inner product with a query, equal scores in order of their rows.
 
         Args:
             query: float32 (dimensions,).
             top_k: pages at most; those without text, or picture, are never among them.
+            shown: pages that may be: bool (pages of the index,); all where nothing is said.
         """
-        if not len(self._rows):
+        kept = slice(None) if shown is None else np.flatnonzero(shown[self._rows])
+        rows = self._rows[kept]
+        if not len(rows):
             return Ranking()
         products = self._vectors @ query
-        scores = np.maximum.reduceat(products, self._starts).astype(np.float64).round(_SCORE_DIGITS)
+        scores = np.maximum.reduceat(products, self._starts)[kept].astype(np.float64).round(_SCORE_DIGITS)
         top_k = min(top_k, len(scores))
         worst = np.partition(scores, -top_k)[-top_k]
         candidates = np.flatnonzero(scores >= worst)
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:top_k]
-        return Ranking(zip(scores[best].tolist(), self._rows[best].tolist(), strict=True))
+        return Ranking(zip(scores[best].tolist(), rows[best].tolist(), strict=True))
 
 
 class EarlierVectors:

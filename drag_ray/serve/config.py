@@ -50,7 +50,11 @@ class ServeConfig(BaseConfig):
     api_key: SecretStr = SecretStr("")
     """key that requests must carry, given by the environment variable DRAG_RAY_API_KEY or in the file serve.api_key_file"""
     api_key_file: Path | None = None
-    """file that holds the key; its owner alone may have access"""
+    """file that holds the key, or several with the groups of documents that each may see (docs/security.md); its owner alone may
+    have access"""
+    index_check_s: float = Field(default=5, ge=0)
+    """seconds between looks at whether the run has a newer index, which then takes the place of the one that is searched, without
+    a restart; 0 never looks"""
     max_body_mib: float = Field(default=32, gt=0)
     """largest request, in MiB; page images are part of it"""
     max_tokens: int = Field(default=8192, ge=1)

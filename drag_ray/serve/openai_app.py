@@ -3,6 +3,7 @@
 The one place that knows how vLLM builds it.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -22,6 +23,7 @@ from drag_ray.engine.image_inputs import ServedImageInputs
 from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
 from drag_ray.engine.vllm_client import VllmClient
+from drag_ray.search import vectors
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.adapters.adapter_files import AdapterFolders
@@ -29,6 +31,7 @@ from drag_ray.serve.adapters.engine_adapters import CallRegistry, EngineAdapters
 from drag_ray.serve.ingress.guard import (
     FEEDBACK_PATH,
     FEEDBACK_ROUTES,
+    GROUPS,
     LOADING_ROUTES,
     PAGE_ROUTES,
     Guard,
@@ -40,6 +43,7 @@ from drag_ray.serve.ingress.limits import Limits, RefusalError, parse_body
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
 from drag_ray.serve.search.feedback_service import FeedbackService, check_size
+from drag_ray.serve.search.live_index import IndexFolders, LiveIndex
 from drag_ray.serve.search.mcp_tools import add_mcp_route
 from drag_ray.serve.search.messages import (
     Answer,
@@ -69,12 +73,13 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 def add_search_routes(app: Any) -> None:
-    """Add the routes to a Starlette application; they answer once `app.state.search_service` is set, to None without an index.
+    """Add the routes to a Starlette application; they answer once `app.state.live_index` is set, to None without an index.
     Those of MCP answer during the application's lifespan."""
+    app.add_route("/v1/index", _refusing(_describe_index), methods=["GET"])
     app.add_route("/v1/search", _refusing(_search), methods=["POST"])
     app.add_route("/v1/ask", _refusing(_ask), methods=["POST"])
     app.add_route("/v1/page", _refusing(_read_page), methods=["POST"])
-    add_mcp_route(app, lambda: _require_service(app))
+    add_mcp_route(app, _find_service)
 
 
 def add_feedback_route(app: Any, feedback: FeedbackService) -> None:
@@ -98,10 +103,8 @@ def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
     app.add_route("/", show, methods=["GET"])
 
 
-def open_search_service(
-    settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel
-) -> SearchService | None:
-    """The search service with an engine; None for an endpoint without an index.
+def open_live_index(settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel) -> LiveIndex | None:
+    """The index with an engine; None for an endpoint without one.
 
     Args:
         settings: what is served.
@@ -110,16 +113,21 @@ def open_search_service(
     """
     if not settings.index_dir:
         return None
-    base_name, index_dir = settings.serve.served_name, Path(settings.index_dir)
+    base_name = settings.serve.served_name
     default_name, own = next(iter(settings.adapters), base_name), AgentRecord(agent=settings.agent)
     models = ServedModels(adapters, base_name, default_name, own, use_model, settings.question_weights)
-    images = EndpointImages(index_dir.parent) if engine.model_config.is_multimodal_model else None
-    image_inputs = ServedImageInputs(images.open) if images else None
-    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), image_inputs)
-    searcher = Searcher(index_dir)
-    retrieval = open_retrieval(searcher, Path(settings.vectors_dir), settings.serve.retrieval, settings.serve.rerank)
-    tracer = RolloutTracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
-    return SearchService(searcher, retrieval, models, client.draw, Limits(settings.serve), RayRequestRecorder(), tracer, images)
+    recorder, tracer = RayRequestRecorder(), RolloutTracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
+
+    def open_service(folders: IndexFolders) -> SearchService:
+        images = EndpointImages(folders.index.path) if engine.model_config.is_multimodal_model else None
+        image_inputs = ServedImageInputs(images.open) if images else None
+        client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), image_inputs)
+        searcher = Searcher(folders.index.path / "search_index", holder=folders)
+        vectors_dir = (folders.embed or folders.index).path / vectors.DIR_NAME
+        retrieval = open_retrieval(searcher, vectors_dir, settings.serve.retrieval, settings.serve.rerank)
+        return SearchService(searcher, retrieval, models, client.draw, Limits(settings.serve), recorder, tracer, images)
+
+    return LiveIndex(settings, open_service)
 
 
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:
@@ -162,16 +170,25 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, call_registry: CallReg
     app.add_route("/v1/unload_lora_adapter", _refusing(unload), methods=["POST"])
 
 
-def _require_service(app: Any) -> SearchService:
-    """The application's search service.
+def _require_index(request: Request) -> LiveIndex:
+    """The application's index.
 
     Raises:
-        RefusalError: it has no index.
+        RefusalError: it has none.
     """
-    service: SearchService | None = app.state.search_service
-    if service is None:
+    live_index: LiveIndex | None = request.app.state.live_index
+    if live_index is None:
         raise RefusalError(404, _NO_INDEX)
-    return service
+    return live_index
+
+
+async def _find_service(request: Request) -> SearchService:
+    """The search service for the key of a request: of one index until the request's end.
+
+    Raises:
+        RefusalError: there is no index, or none that the key may see.
+    """
+    return await _require_index(request).service.limit_to(request.scope.get(GROUPS))
 
 
 def _refusing(handle: _Handler) -> _Handler:
@@ -186,19 +203,24 @@ def _refusing(handle: _Handler) -> _Handler:
     return handle_or_refuse
 
 
+async def _describe_index(request: Request) -> Response:
+    service = await _find_service(request)
+    return _to_response(await asyncio.to_thread(service.describe, _require_index(request).problem))
+
+
 async def _search(request: Request) -> Response:
     wanted = read_request(SearchRequest, parse_body(await request.body()))
-    return _to_response(await _note(request, wanted, await _require_service(request.app).search(wanted)))
+    return _to_response(await _note(request, wanted, await (await _find_service(request)).search(wanted)))
 
 
 async def _read_page(request: Request) -> Response:
     wanted = read_request(PageRequest, parse_body(await request.body()))
-    return _to_response(await _require_service(request.app).read_page(wanted.file, wanted.page_number, wanted.edge))
+    return _to_response(await (await _find_service(request)).read_page(wanted.file, wanted.page_number, wanted.edge))
 
 
 async def _ask(request: Request) -> Response:
     wanted = read_request(AskRequest, parse_body(await request.body()))
-    answers = _note_last(request, wanted, _require_service(request.app).ask(wanted))
+    answers = _note_last(request, wanted, (await _find_service(request)).ask(wanted))
     first = await anext(answers)  # what is wrong with the request shows here, while the status can still say so
     if wanted.stream:
         return StreamingResponse(_to_events(first, answers), media_type="text/event-stream")
@@ -276,7 +298,9 @@ async def build_openai_app(
     by_name = state.openai_serving_models.lora_requests
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
-    state.search_service = open_search_service(settings, engine, by_name, adapters.use)
+    state.live_index = open_live_index(settings, engine, by_name, adapters.use)
+    if state.live_index and settings.serve.index_check_s:
+        state.watching = asyncio.create_task(state.live_index.watch())  # a task that nothing refers to may be collected
     end_turns_at(engine)
     guard.app = StreamPacing(Preparation(guard.app), count_replicas, partial(_pack_events, engine))
     return guard, engine
@@ -340,7 +364,7 @@ def build_guarded_app(
     if settings.feedback_dir:
         add_feedback_route(app, FeedbackService(Path(settings.feedback_dir), config.feedback))
     if config.page:
-        add_page_route(app, settings.key is not None, takes_feedback=bool(settings.feedback_dir))
+        add_page_route(app, bool(settings.keys), takes_feedback=bool(settings.feedback_dir))
     if config.adapter_dirs:
         add_adapter_routes(app, open_adapter_folders(settings, model), call_registry)
 
@@ -350,7 +374,7 @@ def build_guarded_app(
     limits = Limits(config, settings.allows_prompt_logprobs)
     optional = ((LOADING_ROUTES, config.adapter_dirs), (FEEDBACK_ROUTES, settings.feedback_dir), (PAGE_ROUTES, config.page))
     routes = frozenset().union(*(routes for routes, is_there in optional if is_there))
-    rules = Rules(settings.key, limits, routes, reads_calls)
+    rules = Rules(settings.keys, limits, routes, reads_calls)
     max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs
     return Guard(app, rules, adapters.use, has_died, Admission(max_ongoing, config.max_queued_requests, config.max_wait_s))
 

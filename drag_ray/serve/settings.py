@@ -1,7 +1,7 @@
 """Settings of an endpoint: its options, and the files of the run that they mean, checked to fit together beforehand."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from drag_ray.evaluate.outcome import read_question_weights
 from drag_ray.feedback.log import DIR_NAME as FEEDBACK_DIR_NAME
 from drag_ray.feedback.log import make_secret
 from drag_ray.search.index import read_fingerprint
+from drag_ray.search.metadata import read_access_column
 from drag_ray.serve.adapters.adapter_files import (
     compute_max_lora_rank,
     read_adapters,
@@ -32,7 +33,7 @@ from drag_ray.serve.adapters.adapter_files import (
     say_other_origins,
 )
 from drag_ray.serve.config import AUTO, ServeConfig, ServeSections
-from drag_ray.serve.ingress.key import KeyHash, hash_key
+from drag_ray.serve.ingress.key import Key, KeyHash, check_groups, hash_key
 from drag_ray.stage_runs.damage import refuse_damage
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import require_manifest
@@ -147,7 +148,7 @@ class AppSettings:
         agent: how the base model is asked, and adapters that do not say how they are.
         adapters: folders by name.
         max_lora_rank: one of vLLM's ranks.
-        key: recognises the key; None where requests need none.
+        keys: recognise the keys; none where requests need none.
         index_dir: the search index; empty for an endpoint without one.
         vectors_dir: that of its vectors, there or not.
         feedback_dir: where feedback is kept; empty where none is taken.
@@ -163,7 +164,7 @@ class AppSettings:
     agent: AgentConfig
     adapters: dict[str, str] = field(default_factory=dict[str, str])
     max_lora_rank: int = 16
-    key: KeyHash | None = None
+    keys: tuple[KeyHash, ...] = ()
     index_dir: str = ""
     vectors_dir: str = ""
     feedback_dir: str = ""
@@ -173,7 +174,7 @@ class AppSettings:
     allows_prompt_logprobs: bool = True
 
 
-def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> AppSettings:
+def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[Key] = ()) -> AppSettings:
     """The settings of the engines.
 
     Raises:
@@ -190,6 +191,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
     index_dir, vectors_dir = resolve_index(inputs.find("index")), ""
     if index_dir:
         vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
+        check_groups(keys, read_access_column(Path(index_dir)))
     say_other_origins(index_dir, records, serve.evaluation)
     features = serve.rerank.features
     resolved = {
@@ -205,7 +207,7 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
         agent=sections.agent,
         adapters={name: str(path) for name, path in adapters.items()},
         max_lora_rank=compute_max_lora_rank(serve, adapters),
-        key=hash_key(key) if key else None,
+        keys=tuple(hash_key(key.text, key.groups) for key in keys),
         index_dir=index_dir,
         vectors_dir=vectors_dir,
         feedback_dir=_open_feedback(serve, inputs.find("index")),
@@ -267,6 +269,21 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
     return weights
 
 
+def check_index(index_dir: Path, embed_dir: Path | None, settings: AppSettings) -> None:
+    """Refuse a newer index that could not be served from the start. Raises what `build_app_settings` does."""
+    for doubt in _list_doubts(index_dir / "search_index", settings.serve):
+        _refuse_doubt(doubt, settings.serve)
+    for option, retrieval in (("serve", settings.serve.retrieval), ("agent", settings.agent.retrieval)):
+        find_vectors(index_dir, embed_dir, retrieval, f"{option}.retrieval")
+    settings.agent.load_tools().check_index(index_dir)
+
+
+def _refuse_doubt(doubt: str, config: ServeConfig) -> None:
+    if not config.rerank.other_index:
+        raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
+    _logger.warning(doubt)
+
+
 def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig, agents: Iterable[AgentConfig]) -> str:
     """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none; returns the folder
     of the vectors."""
@@ -274,9 +291,7 @@ def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig
         require_manifest(embed_dir)
         refuse_damage(embed_dir, whole=True)
     for doubt in _list_doubts(index_dir / "search_index", config):
-        if not config.rerank.other_index:
-            raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
-        _logger.warning(doubt)
+        _refuse_doubt(doubt, config)
     vectors_dir = find_vectors(index_dir, embed_dir, config.retrieval, "serve.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)

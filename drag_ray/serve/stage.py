@@ -18,7 +18,7 @@ from drag_ray.errors import ServeError
 from drag_ray.extras import explain_missing
 from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeSections
-from drag_ray.serve.ingress.key import KEY_VARIABLE, read_key
+from drag_ray.serve.ingress.key import KEY_VARIABLE, read_keys
 from drag_ray.serve.ingress.proxy import LIVE_PATH
 from drag_ray.serve.replica import APP_NAME, build_application
 from drag_ray.serve.settings import AppSettings, build_app_settings
@@ -50,9 +50,9 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
     """
     sections.check()
     host, port = sections.serve.host, sections.serve.port
-    key = read_key(sections.serve)
+    keys = read_keys(sections.serve)
     check_port_is_free(host, port)
-    settings = build_app_settings(sections, inputs, key)
+    settings = build_app_settings(sections, inputs, keys)
     url = build_url(host, port)
     start_ray()
     _check_packages()
@@ -83,7 +83,7 @@ def _check_packages() -> None:
 def build(sections: ServeSections, inputs: Inputs) -> serve.Application:
     """The application that `run` deploys, for who deploys it otherwise. Errors are those of `run` before Ray is asked."""
     sections.check()
-    settings = build_app_settings(sections, inputs, read_key(sections.serve))
+    settings = build_app_settings(sections, inputs, read_keys(sections.serve))
     return build_application(settings, takes_gpus(settings.serve.device))
 
 
@@ -104,7 +104,7 @@ def _deploy(settings: AppSettings) -> None:
 def _print_usage(url: str, settings: AppSettings) -> None:
     names = [settings.serve.served_name, *settings.adapters]
     _logger.info(f"serving {', '.join(names)} at {url}/v1")
-    _logger.info(build_curl_line(url, names[-1], settings.key is not None))
+    _logger.info(build_curl_line(url, names[-1], bool(settings.keys)))
     _logger.info(settings.parsers.describe())
     if settings.index_dir:
         _logger.info(f'drag-ray search "your question" --url {url}')

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.errors import ToolError
 from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.types import Page
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class PageSource(Protocol):
@@ -19,6 +22,11 @@ class PageSource(Protocol):
     """
 
     index_dir: Path
+
+    @property
+    def shown_rows(self) -> "np.ndarray | None":
+        """The pages of the index that may be found, by their rows: bool (pages,); None for all."""
+        ...
 
     def find_page(self, file: str, page_number: int) -> Page | None:
         """The page that somebody names, None if there is none."""

@@ -14,10 +14,10 @@ LINES = {
     "agent": 2_720,
     "api": 1_230,
     "baselines": 2_110,
-    "cli": 680,
+    "cli": 690,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_150,
+    "corpus": 4_430,
     "embed": 90,
     "engine": 4_090,
     "evaluate": 5_810,
@@ -25,27 +25,27 @@ LINES = {
     "feedback": 880,
     "finetune": 5_920,
     "format": 2_760,
-    "index": 940,
+    "index": 960,
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
     "recipes": 1_320,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 2_730,
-    "serve": 4_900,
+    "search": 3_090,
+    "serve": 5_310,
     "stage_runs": 830,
     "storage": 980,
-    "tools": 2_630,
+    "tools": 2_640,
     "transcripts": 770,
     "tune": 560,
     "": 1_290,
 }
 """Of each package, and of the modules at the top."""
-FILES = 452
-OPTIONS = 391
+FILES = 455
+OPTIONS = 395
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 52_540
+TEST_LINES = 53_490
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -16,6 +16,8 @@ from drag_ray.cli.main import main
 from drag_ray.config import build, load
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE, STAGES
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.key import read_keys
 
 NOT_RUN = {
     "pip install": "it changes the installation; tests/contracts/test_core_install.py installs the core",
@@ -91,10 +93,15 @@ def test_documented_commands_are_accepted(path: Path, command: str, folder: Path
 
 
 @pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_documented_configurations_are_accepted(path: Path) -> None:
+def test_documented_configurations_are_accepted(path: Path, tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for block in list_blocks(text, "toml"):
-        build(RunConfig, tomllib.loads(block))
+        if block.startswith("[[keys]]"):
+            (key_path := tmp_path / "keys.toml").touch(mode=0o600)
+            key_path.write_text(block)
+            assert read_keys(ServeConfig(api_key_file=key_path))
+        else:
+            build(RunConfig, tomllib.loads(block))
     for block in list_blocks(text, "json"):
         json.loads(block)
     for block in list_blocks(text, "python"):

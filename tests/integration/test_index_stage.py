@@ -484,8 +484,8 @@ def test_documents_that_change_are_read_alone_and_the_index_is_that_of_a_build_f
     (documents_dir / "old.txt").write_text("rotor rotor")
     scan("Tail rotor torque").save(documents_dir / "scan.png")
 
-    def index(name):
-        corpus = CorpusConfig(documents=str(documents_dir), page_images=True)
+    def index(name, **options):
+        corpus = CorpusConfig(documents=str(documents_dir), page_images=True, **options)
         return run_stage(STAGES["index"], RunConfig(run_dir=tmp_path / name, corpus=corpus))
 
     first = index("run")
@@ -506,3 +506,10 @@ def test_documents_that_change_are_read_alone_and_the_index_is_that_of_a_build_f
     assert second.outcome_fingerprint == anew.outcome_fingerprint != first.outcome_fingerprint
     assert not (tmp_path / "run" / ".index.next").exists()
     assert len(list((tmp_path / "run" / "_previous").glob("index-*"))) == 1
+    (documents_dir / "said.csv").write_text("file,group,year\nnotes.md,a,2020\nwing.pdf,b,2021\ngone.pdf,b,\n")
+    said = index("run", metadata=str(documents_dir / "said.csv"), access_column="group")
+    names = (*names[:3], "set_aside", "unknown_documents", "undescribed_documents")
+    assert [said.counts[name] for name in names] == [5, 4, 1, second.counts["set_aside"] + 1, 1, 2]  # a broken one is read again
+    searcher = Searcher(tmp_path / "run" / "index" / "search_index")
+    assert {hit.file for hit in searcher.narrow({"year": {"gte": 2020}}).search("spar speed", 9)} == {"notes.md", "wing.pdf"}
+    assert {hit.file for hit in searcher.limit_to(["a"]).search("spar speed", 9)} == {"notes.md"}

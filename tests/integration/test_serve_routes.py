@@ -32,6 +32,7 @@ OPEN = {("GET", "/health")}
 PAGE = ("GET", "/")
 WITH_KEY = {
     ("GET", "/v1/models"),
+    ("GET", "/v1/index"),
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/responses"),
@@ -79,7 +80,7 @@ async def call_no_registry(method: str, *arguments: Any) -> None:
 
 def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[str, ...] = ()) -> AppSettings:
     engine = EngineConfig(model=model, max_model_len=512)
-    return build_app_settings(engine, key=hash_key(key) if key else None, adapter_dirs=adapter_dirs)
+    return build_app_settings(engine, keys=(hash_key(key),) if key else (), adapter_dirs=adapter_dirs)
 
 
 def build(**options: Any) -> Guard:
@@ -103,7 +104,9 @@ def test_every_route_of_vllm_is_known_and_open_closed_or_behind_the_key(adapter_
     app = build(key=KEY, adapter_dirs=adapter_dirs)
     allowed = WITH_KEY | (WITH_ADAPTER_DIRS if adapter_dirs else set())
     closed = CLOSED | (set() if adapter_dirs else WITH_ADAPTER_DIRS)
-    routes = list_routes(app.app)
+    added = ("HEAD", "/v1/index")  # by Starlette, to what answers GET
+    assert ask(app, *added, {"Authorization": f"Bearer {KEY}"}).status_code == 405
+    routes = list_routes(app.app) - {added}
     assert routes - allowed - closed - OPEN == {PAGE, ("HEAD", "/")}
     assert routes >= allowed | OPEN
     assert ask(app, *PAGE, {}).status_code == 200

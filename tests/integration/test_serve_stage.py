@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ import httpx
 import httpx2
 import mcp
 import openai
+import polars as pl
 import psutil
 import pytest
 import torch
@@ -50,6 +51,7 @@ from drag_ray.feedback.search_ids import SearchIds
 from drag_ray.finetune.publication import merge_adapter
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.stage import run
@@ -59,6 +61,7 @@ from drag_ray.storage.artifacts import Identity, write_parquet
 from drag_ray.types import ActionKind, Evidence, Page, Question, Trajectory
 
 API_KEY = "planted-key-of-this-test"
+LIMITED_KEY = "planted-key-of-one-group"
 PATIENCE_S = 600
 """What a reply may take: CPUs differ tenfold, and another test runs beside this one."""
 FEW_TOKENS = 3
@@ -89,16 +92,28 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapted.save_pretrained(str(adapter_dir))
     write_base_model(adapter_dir, read_base_model(str(embedded_model_dir()), name="embedded"))
     write_record(adapter_dir, AgentRecord(agent=TRAINED_AGENT))
-    with StageFolder(folder / "index", Identity("index", {}, {})) as index:
-        write_parquet(index.path / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
-        build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig())
-        index.finish({})
+    write_index(folder, PAGES)
     return folder
 
 
+def write_index(folder: Path, pages: Sequence[Page]) -> None:
+    """The index stage of a run, which may have another one of these pages: each file is for the group of its name."""
+    with StageFolder(folder / "index", Identity("index", {"pages": len(pages)}, {}), keeps_earlier=True) as index:
+        write_parquet(index.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+        table = pl.DataFrame({"file": sorted(page.file for page in pages)}).with_columns(group=pl.col("file").str.head(3))
+        build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig(), Metadata(table, "group"))
+        index.finish({})
+
+
 @pytest.fixture(scope="module")
-def endpoint(run_dir: Path) -> Iterator[Endpoint]:
+def endpoint(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    key_path = tmp_path_factory.mktemp("keys") / "keys.toml"
+    keys = {API_KEY: ["*"], LIMITED_KEY: ["kms"]}
+    key_path.write_text("".join(f'[[keys]]\nkey = "{key}"\ngroups = {json.dumps(groups)}\n' for key, groups in keys.items()))
+    key_path.chmod(0o600)
     options = {
+        "serve.api-key-file": key_path,
+        "serve.index-check-s": 0.2,
         "run-dir": run_dir,
         "cluster.num-cpus": 2,
         "engine.max-model-len": 512,
@@ -118,7 +133,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "serve.tool-call-parser": "hermes",
         "serve.feedback.enabled": True,
     }
-    with serve_run(options, DRAG_RAY_API_KEY=API_KEY, SPT_NOENV=READABLE["SPT_NOENV"]) as endpoint:
+    with serve_run(options, SPT_NOENV=READABLE["SPT_NOENV"]) as endpoint:
         yield endpoint
 
 
@@ -250,6 +265,46 @@ def test_feedback_is_kept_beside_the_run_with_a_pseudonym_of_who_gave_it(
     assert (search.question, search.client, mark.client, mark.search) == (ASKED, client_name, client_name, search.id)
     page = httpx.get(endpoint.url + "/")
     assert (page.status_code, "TAKES_FEEDBACK = true" in page.text) == (200, True)
+
+
+async def test_a_key_of_a_group_finds_and_reads_its_documents_alone(endpoint: Endpoint) -> None:
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {LIMITED_KEY}"}, timeout=PATIENCE_S)
+    async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
+        for asked in ({"model": "question"}, {"model": "base"}, {"model": "tuned", "filter": {}}):
+            answer = await http.post(f"{endpoint.url}/v1/search", json={"question": ASKED, **asked})
+            found = await tools.call_tool("search", {"question": ASKED, **asked})
+            assert found.structured_content
+            assert {page["file"] for told in (answer.json(), found.structured_content) for page in told["pages"]} <= {"kms.pdf"}
+        assert (await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 4})).is_error
+        assert not (await tools.call_tool("read_page", {"file": "kms.pdf", "page_number": 2})).is_error
+        refused = await http.post(f"{endpoint.url}/v1/ask", json={"question": ASKED, "filter": {"group": "iam"}})
+        assert (refused.status_code, "no column" in refused.text) == (400, True)
+        assert (await http.get(f"{endpoint.url}/v1/index")).json()["pages"] == 1
+
+
+async def test_a_newer_index_is_searched_without_a_restart_and_no_request_fails(endpoint: Endpoint, run_dir: Path) -> None:
+    more = [Page(f"new{number}.pdf", 1, 1, "users and groups of a new page") for number in range(3)]
+    headers, is_over = {"Authorization": f"Bearer {API_KEY}"}, False
+    totals: set[int] = set()
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        while not is_over:
+            answer = await client.post(
+                f"{endpoint.url}/v1/search", json={"question": "users of a page or grants", "model": "question"}
+            )
+            assert answer.status_code == 200, answer.text
+            totals.add(len(answer.json()["pages"]))
+
+    async with httpx.AsyncClient(headers=headers, timeout=PATIENCE_S) as client:
+        asking = [asyncio.create_task(ask(client)) for _ in range(8)]
+        for pages in ([*PAGES, *more], [*PAGES, more[0]], PAGES):
+            await asyncio.to_thread(write_index, run_dir, pages)
+            while (await client.get(f"{endpoint.url}/v1/index")).json()["pages"] != len(pages):
+                assert not any(task.done() for task in asking)
+                await asyncio.sleep(0.1)
+        is_over = True
+        await asyncio.gather(*asking)
+    assert totals == {2, 3, 5}
 
 
 def test_what_the_dashboard_shows_is_exported(endpoint: Endpoint, client: openai.OpenAI) -> None:

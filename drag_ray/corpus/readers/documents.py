@@ -113,16 +113,16 @@ class Span:
         return str(self.path) if self.last_page is None else f"{self.path}, pages {self.first_page}-{self.last_page}"
 
 
-def list_documents(root: Path, questions: Path | None = None) -> tuple[list[Path], list[Problem]]:
+def list_documents(root: Path, *beside: Path | None) -> tuple[list[Path], list[Problem]]:
     """The documents at `root`, a file or a folder searched recursively, and what else lies there.
 
     Tables of pages come first, then the others, by path: the order decides which page counts where several documents hold
     the same, and what a table says was chosen by somebody. Hidden files and folders, lock files of office programs and
-    the file of the questions are passed over; everything else that is no document is a problem.
+    the files beside the documents are passed over; everything else that is no document is a problem.
 
     Args:
         root: the file or the folder.
-        questions: the file of the questions, in case that it lies there too.
+        beside: the files of questions and metadata, in case that they lie there too.
 
     Raises:
         DataError: there is nothing at `root`, or no document in it.
@@ -132,7 +132,7 @@ def list_documents(root: Path, questions: Path | None = None) -> tuple[list[Path
     found: list[Path] = []
     problems: list[Problem] = []
     for path in _walk(root, problems) if root.is_dir() else [root]:
-        if questions and path.name == questions.name and os.path.realpath(path) == os.path.realpath(questions):
+        if any(other and path.name == other.name and os.path.realpath(path) == os.path.realpath(other) for other in beside):
             continue
         fault = read_one("broken_file", str(path), _find_fault, path, root)
         found.append(path) if fault is None else problems.append(fault)

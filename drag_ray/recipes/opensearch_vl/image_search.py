@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,20 +67,21 @@ class PictureIndex:
         self.embedder = ImageEmbedder(ImageEmbeddingConfig(**self._vectors.record.embedding))
         self._vectors.check_model(self.embedder.embed_texts([PROBE])[0])
 
-    def rank(self, vector: "np.ndarray", num_pages: int) -> list[Evidence]:
-        """The pages whose pictures are nearest to a vector, the nearest first."""
-        return [Evidence(*self._pages.key(row)) for _, row in self._vectors.rank(vector, num_pages)]
+    def rank(self, vector: "np.ndarray", num_pages: int, shown_rows: "np.ndarray | None" = None) -> list[Evidence]:
+        """The pages whose pictures are nearest to a vector, the nearest first, among those that may be shown."""
+        return [Evidence(*self._pages.key(row)) for _, row in self._vectors.rank(vector, num_pages, shown_rows)]
 
 
-@cache
-def _load_index(index_dir: Path) -> PictureIndex:
+@lru_cache(maxsize=2)  # an endpoint may have an old one and a new one
+def _load_index(index_dir: Path, stamp: tuple[int, int]) -> PictureIndex:
     return PictureIndex(index_dir)
 
 
 def open_picture_index(index_dir: Path) -> PictureIndex:
     """The vectors of an index stage, opened once a process. Raises what `PictureIndex` does."""
+    folder = index_dir.stat()  # another index may have taken the place of one
     with _opening:
-        return _load_index(index_dir)
+        return _load_index(index_dir, (folder.st_dev, folder.st_ino))
 
 
 def search_images(arguments: ImageSearchArguments, workspace: Workspace) -> Observation:
@@ -93,7 +94,7 @@ def search_images(arguments: ImageSearchArguments, workspace: Workspace) -> Obse
     try:
         index = open_picture_index(workspace.pages.index_dir.parent)
         [vector] = index.embedder.embed_images([image]) if image else index.embedder.embed_texts([arguments.query])
-        found = index.rank(vector, arguments.pages)
+        found = index.rank(vector, arguments.pages, workspace.pages.shown_rows)
     except (SearchIndexError, ConfigError) as error:
         _logger.warning("%s", error)
         raise ToolError("the pictures of this collection cannot be searched") from error

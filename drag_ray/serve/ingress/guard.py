@@ -8,7 +8,7 @@ request's host.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from drag_ray.serve.adapters.engine_adapters import UseModel
-from drag_ray.serve.ingress.key import KeyHash, is_loopback
+from drag_ray.serve.ingress.key import KeyHash, find_key, is_loopback
 from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
 from drag_ray.serve.ingress.queues import Admission
 from drag_ray.serve.ingress.stream_pacing import STREAMED
@@ -28,7 +28,9 @@ from drag_ray.serve.ingress.stream_pacing import STREAMED
 HEALTH_PATH = "/health"
 OPEN_ROUTES = {("GET", HEALTH_PATH)}
 """Answered without a key: a status, and nothing else."""
-LISTING_ROUTES = {("GET", "/v1/models")}
+LISTING_ROUTES = {("GET", "/v1/models"), ("GET", "/v1/index")}
+GROUPS = "drag_ray.groups"
+"""What of a request's scope says which documents its key may see (see `key.Groups`); nothing where it needs none."""
 _CHAT_PATH = "/v1/chat/completions"
 GENERATING_ROUTES = {("POST", _CHAT_PATH), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
 MCP_PATHS = ("/mcp", "/mcp/")
@@ -62,12 +64,12 @@ class Rules:
     """Access rules of the guard.
 
     Attributes:
-        key: recognises the key that requests must carry; None where they need none.
+        keys: recognise the keys of which requests must carry one; none where they need none.
         optional_routes: those of `LOADING_ROUTES`, `FEEDBACK_ROUTES` and `PAGE_ROUTES` that the endpoint has.
         reads_calls: whether calls of functions are read out of the replies to chats.
     """
 
-    key: KeyHash | None
+    keys: Sequence[KeyHash]
     limits: Limits
     optional_routes: Set[tuple[str, str]] = frozenset()
     reads_calls: bool = True
@@ -175,8 +177,8 @@ class Guard:
         if route in OPEN_ROUTES | PAGE_ROUTES:
             return receive, ""
         headers = Headers(scope=scope)
-        if self._rules.key:
-            _check_key(self._rules.key, headers)
+        if self._rules.keys:
+            scope[GROUPS] = _find_key(self._rules.keys, headers).groups
         else:
             check_is_local(scope, headers)
         if route in LISTING_ROUTES:
@@ -194,10 +196,12 @@ class Guard:
         return replay(body, receive), model if isinstance(model, str) else ""  # vLLM says what is wrong with another
 
 
-def _check_key(key: KeyHash, headers: Headers) -> None:
+def _find_key(keys: Sequence[KeyHash], headers: Headers) -> KeyHash:
     scheme, _, candidate = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not key.matches(candidate.strip().encode()):
+    key = find_key(keys, candidate.strip().encode()) if scheme.lower() == "bearer" else None
+    if key is None:
         raise RefusalError(401, "this endpoint needs a key, as `Authorization: Bearer KEY`, and got none or a wrong one.")
+    return key
 
 
 def check_is_local(scope: Scope, headers: Headers) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
@@ -56,16 +56,25 @@ _TopK = Annotated[int | None, Field(description=f"pages to return, 1 to {MAX_TOP
 _File = Annotated[str, Field(description="file of a page, as `search` names it")]
 _PageNumber = Annotated[int, Field(description="number of the page, counted from 1")]
 
+_Filter = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description="what the metadata of documents are to meet, a value, a list of which one is enough, or eq, any, all, gt, "
+        'gte, lt, lte for a column: {"department": "sales", "date": {"gte": "2024-01-01"}}; null for all'
+    ),
+]
+FindService = Callable[[Request], Awaitable[SearchService]]
+
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 Arguments = ParamSpec("Arguments")
 
 
-def add_mcp_route(app: Any, find_service: Callable[[], SearchService]) -> None:
+def add_mcp_route(app: Any, find_service: FindService) -> None:
     """Add /mcp to a Starlette application; it answers during the application's lifespan.
 
     Args:
         app: the application.
-        find_service: gives the search service, or raises a RefusalError where there is none.
+        find_service: gives the search service for a request, or raises a RefusalError where there is none.
     """
     server = _build_server(find_service)
     # What is answered by what name is the guard's to say.
@@ -112,23 +121,30 @@ def _list_given(values: Any) -> Any:
     return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
 
 
-def _build_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
+def _build_server(find_service: FindService) -> MCPServer[Any]:
     """The tools of a search service."""
     server: MCPServer[Any] = MCPServer("drag_ray", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
 
-    async def search(question: _Question, top_k: _TopK = None, model: _Model = "") -> SearchAnswer:
+    async def find(context: Context) -> SearchService:
+        request = context.request_context.request
+        assert isinstance(request, Request)
+        return await find_service(request)
+
+    async def search(
+        context: Context, question: _Question, top_k: _TopK = None, model: _Model = "", filter: _Filter = None
+    ) -> SearchAnswer:
         """Find the pages of the collection that answer a question, best first."""
-        request = read_request(SearchRequest, {"question": question, "top_k": top_k, "model": model})
-        return await find_service().search(request)
+        request = read_request(SearchRequest, {"question": question, "top_k": top_k, "model": model, "filter": filter})
+        return await (await find(context)).search(request)
 
-    async def read_page(file: _File, page_number: _PageNumber) -> PageAnswer:
+    async def read_page(context: Context, file: _File, page_number: _PageNumber) -> PageAnswer:
         """The whole text of a page."""
-        return await find_service().read_page(file, page_number)
+        return await (await find(context)).read_page(file, page_number)
 
-    async def ask(question: _Question, model: _Model = "") -> AskAnswer:
+    async def ask(context: Context, question: _Question, model: _Model = "", filter: _Filter = None) -> AskAnswer:
         """Let an agent search the collection and answer a question, with the pages that it cites."""
-        request = read_request(AskRequest, {"question": question, "model": model})
-        *_, answer = [answer async for answer in find_service().ask(request)]
+        request = read_request(AskRequest, {"question": question, "model": model, "filter": filter})
+        *_, answer = [answer async for answer in (await find(context)).ask(request)]
         assert isinstance(answer, AskAnswer)
         return answer
 

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
@@ -13,7 +13,7 @@ from drag_ray.agent.shown_images import ShownImage
 from drag_ray.engine.sampling import PresetName
 from drag_ray.feedback.events import Action
 from drag_ray.feedback.search_ids import MAX_ID_CHARS
-from drag_ray.search.config import RetrievalName
+from drag_ray.search.config import ColumnType, RetrievalName
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
 from drag_ray.serve.ingress.limits import RefusalError
@@ -51,6 +51,17 @@ class QuestionRequest(BaseModel):
     """whether they are put in another order; they are wherever serve.rerank names what does, where nothing is said"""
     session: str = Field(default="", max_length=MAX_SESSION_CHARS)
     """name of the client's own for what belongs together, kept as a pseudonym; feedback alone makes something of it"""
+    filter: dict[str, Any] | None = None
+    """what the metadata of their documents are to meet (see `search.metadata`)"""
+
+    @field_validator("filter")
+    @classmethod
+    def _is_flat(cls, conditions: dict[str, Any] | None) -> dict[str, Any] | None:
+        for condition in (conditions or {}).values():
+            for part in condition.values() if isinstance(condition, dict) else [condition]:
+                if any(isinstance(value, dict | list) for value in (part if isinstance(part, list) else [part])):
+                    raise ValueError("a condition is a value, a list of values, or operators with a value or a list of values")
+        return conditions
 
 
 class SearchRequest(QuestionRequest):
@@ -133,7 +144,7 @@ class FoundPage(Answer):
     """A page of a ranking: its 1-based number and rank, its score, and the part of it that is about the query.
 
     The score is that of BM25, the cosine of the best vector, that of the fusion of both rankings, or that of the model that
-    ordered the ranking anew.
+    ordered the ranking anew. For a key of some groups it is 1 / rank: BM25 says on how many pages of all documents a word is.
     """
 
     rank: int
@@ -237,6 +248,18 @@ class AskAnswer(Answer):
     turns: list[TurnAnswer]
 
 
+class IndexAnswer(Answer):
+    """The index that is searched at this moment: since when, its pages, the columns of documents that a filter may ask of, and
+    what kept a newer one from taking its place, empty if nothing did. For a key of some groups the fingerprint is empty."""
+
+    object: Literal["index"] = "index"
+    fingerprint: str
+    opened_at: str
+    pages: int
+    filters: dict[str, ColumnType]
+    problem: str
+
+
 class Describer:
     """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop.
 
@@ -313,7 +336,7 @@ class Describer:
                 rank=hit.rank,
                 file=hit.file,
                 page_number=hit.page_number,
-                score=hit.score,
+                score=1 / hit.rank if self._searcher.is_limited else hit.score,
                 snippet=self._searcher.snippet(hit, asked).text,
             )
             for hit in hits

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex
@@ -12,12 +14,15 @@ from drag_ray.baselines.rerank import choose_weight
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
-from drag_ray.search.dense import HybridSearcher
+from drag_ray.search.dense import DenseSearcher, HybridSearcher
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.types import Evidence, Hit, Hits, Page
+
+if TYPE_CHECKING:
+    from drag_ray.engine.encoders.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
 
@@ -39,15 +44,27 @@ class Retrieval:
     def __init__(
         self,
         searcher: Searcher,
-        others: Mapping[RetrievalName, PageIndex] | None = None,
+        others: Mapping[RetrievalName, DenseSearcher | HybridSearcher] | None = None,
         default: RetrievalName = "bm25",
         ranker: PageRanker | None = None,
         rerank_depth: int = 0,
     ) -> None:
-        self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **(others or {})}
+        self._others = others or {}
+        self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **self._others}
         self.default: RetrievalName = default
         self._ranker = ranker
         self._rerank_depth = rerank_depth
+
+    @property
+    def names(self) -> set[RetrievalName]:
+        """All modes that there are."""
+        return set(self._indexes)
+
+    def restrict(self, searcher: Searcher) -> "Retrieval":
+        """The same for a searcher that finds some of the pages alone."""
+        others: dict[RetrievalName, DenseSearcher | HybridSearcher]
+        others = {name: index.restrict(searcher) for name, index in self._others.items()}
+        return Retrieval(searcher, others, self.default, self._ranker, self._rerank_depth)
 
     def choose_name(self, agent: AgentConfig) -> RetrievalName:
         """The retrieval of an agent where a request names none: as it was trained with, or the default if that was bm25."""
@@ -130,7 +147,7 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
         SearchIndexError: `default` needs vectors, which are damaged, or of another index or model.
         ConfigError: a model is gone, or is none.
     """
-    others: dict[RetrievalName, PageIndex] = {}
+    others: dict[RetrievalName, DenseSearcher | HybridSearcher] = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):
         try:
             dense = open_dense(searcher, vectors_dir)
@@ -152,6 +169,12 @@ def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | 
         features = FeatureScorer(learned, searcher)
     if not config.model:
         return PageRanker(searcher, features=features) if features else None
-    from drag_ray.engine.encoders.reranker import load_page_ranker
+    reranker = _load_reranker(config)  # pyright: ignore[reportArgumentType] (it is frozen, and so has a hash)
+    return PageRanker(searcher, reranker.score, reranker.writer.page_chars, choose_weight(config, learned), features)
 
-    return load_page_ranker(config, searcher, choose_weight(config, learned), features)
+
+@lru_cache(maxsize=1)  # a newer index is searched with the model that is there: two might not fit the memory of a GPU
+def _load_reranker(config: ServedRerankConfig) -> "Reranker":
+    from drag_ray.engine.encoders.reranker import load_reranker
+
+    return load_reranker(config)

@@ -1,12 +1,16 @@
 """The agent behind the endpoint: the code of a collection, with the serving engine and the run's index."""
 
 import asyncio
+import json
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
@@ -21,15 +25,19 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.errors import BudgetError, DataError, EngineDiedError, SearchIndexError
+from drag_ray.errors import BudgetError, DataError, EngineDiedError, SearchIndexError, ServeError
 from drag_ray.search.config import SYNTAX_HELP
+from drag_ray.search.metadata import EVERYTHING, Filter, FilterError
 from drag_ray.search.searcher import Searcher
+from drag_ray.search.vectors import PROBE
 from drag_ray.serve.config import QUESTION_ALONE
+from drag_ray.serve.ingress.key import Groups
 from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
 from drag_ray.serve.search.messages import (
     AskAnswer,
     AskRequest,
     Describer,
+    IndexAnswer,
     PageAnswer,
     QuestionRequest,
     SearchAnswer,
@@ -45,6 +53,8 @@ from drag_ray.types import ActionKind, Evidence, Hit, Hits, Page, Question, Stop
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
 
+_NUM_RESTRICTIONS = 64
+"""Filters, and groups of keys, for which what they leave of the index is kept."""
 _HUNG_UP = 499
 """The status of a request whose client did not wait, as nginx counts it."""
 
@@ -85,6 +95,75 @@ class SearchService:
         self._tracer = tracer or RolloutTracer(TelemetryConfig(), "vllm", {})
         self._images = images
         self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
+        self._opened_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._restrictions: tuple[str, ...] = ()
+        self._kept: dict[tuple[str, ...], SearchService] = {}  # by their restrictions, the latest last
+
+    async def limit_to(self, groups: Groups) -> "SearchService":
+        """The service for the key of a request: its searches, tools and pages are of the documents that the key may see.
+
+        Raises:
+            RefusalError: the key does not say what it may see, or the index does not say which documents these are.
+        """
+        has_groups = bool(self._searcher.metadata and self._searcher.metadata.access_column)
+        if EVERYTHING in groups if groups is not None else not has_groups:
+            return self
+        if groups is None or not has_groups:
+            raise RefusalError(403, "this key may see no document: the endpoint's key file does not say which, or the index not.")
+        return await self._restrict(json.dumps(sorted(groups)), partial(self._searcher.limit_to, groups))
+
+    async def _narrow(self, conditions: Filter) -> "SearchService":
+        """The service for documents that meet a filter.
+
+        Raises:
+            RefusalError: the index cannot be asked for it.
+        """
+        try:
+            return await self._restrict(json.dumps(conditions, sort_keys=True), partial(self._searcher.narrow, conditions))
+        except FilterError as error:
+            raise RefusalError(400, str(error)) from None
+
+    async def _restrict(self, name: str, restrict: Callable[[], Searcher]) -> "SearchService":
+        restrictions = (*self._restrictions, name)
+        restricted = self._kept.pop(restrictions, None)
+        if restricted is None:
+            restricted = copy(self)
+            restricted._searcher = await asyncio.to_thread(restrict)
+            restricted._retrieval = self._retrieval.restrict(restricted._searcher)
+            restricted._restrictions = restrictions
+        self._kept[restrictions] = restricted
+        if len(self._kept) > _NUM_RESTRICTIONS:
+            del self._kept[next(iter(self._kept))]
+        return restricted
+
+    def describe(self, problem: str) -> IndexAnswer:
+        """The index, and what kept a newer one from taking its place, of which a key of some groups is told no more than that."""
+        searcher, shown = self._searcher, self._searcher.shown_rows
+        return IndexAnswer(
+            fingerprint="" if searcher.is_limited else searcher.record.fingerprint,
+            opened_at=self._opened_at,
+            pages=searcher.num_pages if shown is None else int(shown.sum()),
+            filters=searcher.list_filters(),
+            problem="a newer index cannot be used; the endpoint's log says why." if problem and searcher.is_limited else problem,
+        )
+
+    def warm_up(self, earlier: "SearchService") -> None:
+        """Search once in each way, before the service takes the place of an earlier one.
+
+        Raises:
+            ServeError: the earlier one can be searched in a way in which this cannot.
+            SearchIndexError: the index is damaged.
+        """
+        if missing := earlier._retrieval.names - self._retrieval.names:
+            raise ServeError(
+                f"the newer index has no vectors that fit it, so it cannot be searched by {', '.join(sorted(missing))}."
+            )
+        for name in self._retrieval.names:
+            self._retrieval.choose(name).search(PROBE, 1)
+
+    def retire(self) -> None:
+        """Forget what was kept for later requests: there are none any more."""
+        self._kept.clear()
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
         """The pages that a model's first search finds, or those of the question alone.
@@ -93,6 +172,8 @@ class SearchService:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
                 search failed.
         """
+        if request.filter is not None:
+            return await (await self._narrow(request.filter)).search(request.model_copy(update={"filter": None}))
         alone = request.model == QUESTION_ALONE
         used = self._models.base_name if alone else request.model
         with self._begin_images() as images, self._record("search") as counts, self._use_model(request, used) as (model, agent):
@@ -152,6 +233,12 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
+        if request.filter is not None:
+            narrowed = await self._narrow(request.filter)
+            async with aclosing(narrowed.ask(request.model_copy(update={"filter": None}))) as answers:
+                async for answer in answers:
+                    yield answer
+            return
         with (
             self._begin_images() as images,
             self._record("ask") as counts,

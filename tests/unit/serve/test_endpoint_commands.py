@@ -66,6 +66,11 @@ def test_what_the_endpoint_refuses_is_said_in_its_words(
         for command in ("search", "ask"):
             assert main([command, QUESTION, "--url", url, "--model", "nobody"]) == 1
             assert "the model 'nobody' does not exist here" in capsys.readouterr().err
+            assert main([command, QUESTION, "--url", url, "--filter", '{"department": "sales"}']) == 1
+            assert "filter: the index has no metadata of documents" in capsys.readouterr().err
+            with pytest.raises(SystemExit):
+                main([command, QUESTION, "--url", url, "--filter", "sales"])
+            assert "--filter: not JSON" in capsys.readouterr().err
         monkeypatch.delenv(KEY_VARIABLE)
         assert main(["search", QUESTION, "--url", url]) == 1
         assert "this endpoint needs a key" in capsys.readouterr().err

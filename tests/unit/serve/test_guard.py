@@ -33,7 +33,7 @@ async def answer_everything(scope: Scope, receive: Receive, send: Send) -> None:
 def make_client(
     key: str = "", client: str = "127.0.0.1", host: str = "localhost:8000", app: Any = answer_everything, **options: Any
 ) -> TestClient:
-    guard = Guard(app, Rules(hash_key(key) if key else None, LIMITS), **options)
+    guard = Guard(app, Rules([hash_key(key)] if key else [], LIMITS), **options)
     return TestClient(guard, base_url=f"http://{host}", client=(client, 1234), follow_redirects=False)
 
 
@@ -85,7 +85,7 @@ def test_a_route_by_another_method_says_by_which(method: str, path: str, allowed
 def test_functions_whose_calls_nobody_would_read_are_refused_with_what_to_do(choice: str | None, status: int) -> None:
     body = {"tools": [{"type": "function", "function": {"name": "f"}}]} | ({"tool_choice": choice} if choice else {})
     for reads_calls, expected in ((False, status), (True, 200)):
-        app = Guard(answer_everything, Rules(None, LIMITS, reads_calls=reads_calls))
+        app = Guard(answer_everything, Rules([], LIMITS, reads_calls=reads_calls))
         response = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)).post(CHAT, json=body)
         assert response.status_code == expected
         assert expected == 200 or "--serve.tool-call-parser" in response.json()["error"]["message"]
@@ -192,7 +192,7 @@ def ask(headers: list[tuple[bytes, bytes]], receive: Receive, key: str = "") -> 
         "client": ("127.0.0.1", 1),
         "headers": [(b"host", b"localhost"), *headers],
     }
-    guard = Guard(answer_everything, Rules(hash_key(key) if key else None, LIMITS))
+    guard = Guard(answer_everything, Rules([hash_key(key)] if key else [], LIMITS))
     asyncio.run(guard(scope, receive, send))
     return sent[0]["status"], json.loads(sent[1]["body"])["error"]
 

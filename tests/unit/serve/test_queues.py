@@ -46,7 +46,7 @@ class Engine:
 
 @asynccontextmanager
 async def listen(engine: Engine, admission: Admission) -> AsyncGenerator[httpx2.AsyncClient]:
-    guard = Guard(engine, Rules(None, LIMITS), has_died=lambda: engine.has_died, admission=admission)
+    guard = Guard(engine, Rules([], LIMITS), has_died=lambda: engine.has_died, admission=admission)
     transport = httpx2.ASGITransport(guard, client=("127.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
@@ -163,7 +163,7 @@ async def test_an_engine_that_is_busy_is_not_taken_for_a_dead_one(monkeypatch: p
         num_looks += 1
         return RunningReplicas(1)
 
-    guard = Guard(Engine(), Rules(None, LIMITS), admission=Admission(1, 8, 0.001))
+    guard = Guard(Engine(), Rules([], LIMITS), admission=Admission(1, 8, 0.001))
     transport = httpx2.ASGITransport(ProxyAnswers(guard, find_engines), client=("127.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         first = ask(client, "first")

@@ -1,6 +1,7 @@
 """What an endpoint serves is known before an engine starts: its index, weights of the question, and no key."""
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from drag_ray.search.index import read_fingerprint
 from drag_ray.search.vectors import write_vectors
 from drag_ray.serve import settings
 from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.key import Key
 from drag_ray.serve.served_models import ServedModels
 from drag_ray.serve.settings import resolve_question_weights
 from drag_ray.stage_runs.folder import StageFolder
@@ -51,10 +53,10 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     return Inputs({"index": tmp_path / "index", "finetune": None, "embed": None})
 
 
-def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object], key: str = "") -> settings.AppSettings:
+def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object], keys: Sequence[Key] = ()) -> settings.AppSettings:
     config = RunConfig.model_validate({"agent": {"max_iterations": 2, **agent}, "serve": serve})
     sections: Any = config.take(SERVE.sections)
-    return settings.build_app_settings(sections, inputs, key)
+    return settings.build_app_settings(sections, inputs, keys)
 
 
 @pytest.mark.seconds
@@ -127,9 +129,9 @@ def test_features_of_another_index_or_without_the_model_are_served_where_that_is
 
 def test_what_ray_carries_and_keeps_holds_no_key(inputs: Inputs) -> None:
     key = "a-key-for-this-test-alone"
-    carried = build(inputs, {}, {"api_key": key}, key)
-    assert carried.key
-    assert carried.key.matches(key.encode())
+    carried = build(inputs, {}, {"api_key": key}, [Key(key)])
+    [known] = carried.keys
+    assert known.matches(key.encode())
     assert key.encode() not in pickle.dumps(carried)
 
 

@@ -272,7 +272,7 @@ async def test_the_guard_says_whether_an_answer_is_to_be_a_stream(body: dict[str
         await start(send)
         await end(send)
 
-    guard = Guard(app, Rules(None, Limits(ServeConfig(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9))))
+    guard = Guard(app, Rules([], Limits(ServeConfig(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9))))
     transport = httpx2.ASGITransport(guard, client=("127.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.post("/v1/chat/completions", json={"model": "base", **body})

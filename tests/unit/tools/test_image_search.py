@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from embedding_models import write_clip_model
 from factories import build_page
@@ -22,8 +24,9 @@ from drag_ray.recipes.opensearch_vl import image_search
 from drag_ray.rollout import options as rollout_options
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
-from drag_ray.search.config import ImageEmbeddingConfig
-from drag_ray.search.index import PAGES_NAME, read_fingerprint
+from drag_ray.search.config import ImageEmbeddingConfig, SearchConfig
+from drag_ray.search.index import PAGES_NAME, build_index, read_fingerprint
+from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import IMAGES_DIR_NAME
 from drag_ray.tools.calls import CallLimits, CallOutcome
@@ -40,11 +43,18 @@ def draw(colour: str) -> Image.Image:
     return image
 
 
-def write_pictures(folder: Path, colours: Sequence[str] = COLOURS) -> Path:
-    """An index of a page for each colour, and one without a picture, with the vectors of the pictures."""
+def write_pictures(folder: Path, colours: Sequence[str] = COLOURS, file: str = "manual.pdf") -> Path:
+    """An index of a page for each colour, and one without a picture, with the vectors of the pictures.
+
+    Args:
+        file: the name of each page's, in which `{}` stands for its number.
+    """
     store = ImageStore(folder / DIR_NAME)
     keys = ["", *(store.write(draw(colour)) for colour in colours)]
-    pages = [build_page(page_number=number, text=f"page {number}", image=key) for number, key in enumerate(keys, start=1)]
+    pages = [
+        build_page(file=file.format(number), page_number=number, text=f"page {number}", image=key)
+        for number, key in enumerate(keys, start=1)
+    ]
     open_index(folder, pages)
     config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
     embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / DIR_NAME)
@@ -86,6 +96,21 @@ async def test_a_picture_or_words_find_the_pages_that_are_nearest(workspace: Wor
     nearest = [f"manual.pdf#{number + 2}" for number in np.argsort(-products)]  # the first page has no picture
     outcome = await call(workspace, query="rotor speed", pages=5)
     assert [image.caption for image in outcome.images] == nearest[:5]
+
+
+async def test_pictures_of_documents_that_may_not_be_seen_are_not_found(tmp_path: Path) -> None:
+    index_dir = write_pictures(tmp_path / "index", file="{}.pdf")
+    numbers = range(1, len(COLOURS) + 2)
+    table = pl.DataFrame({"file": [f"{number}.pdf" for number in numbers], "number": [float(number) for number in numbers]})
+    build_index(index_dir / "pages.parquet", index_dir / "search_index", SearchConfig(), Metadata(table))
+    workspace = open_workspace(index_dir, tmp_path / "run")  # its picture is that of the third
+    found = (await call(workspace, image="image_1", pages=5)).images
+    searcher = Searcher(index_dir / "search_index")
+    left = (await call(replace(workspace, pages=searcher.narrow({"number": {"gt": 4}})), image="image_1", pages=2)).images
+    assert found[0].caption == "3.pdf#3"
+    assert [image.caption for image in left] == [image.caption for image in found if image.caption >= "5"][:2]
+    nothing = replace(workspace, pages=searcher.narrow({"number": 0}))
+    assert (await call(nothing, image="image_1")).text == "No page has a picture."
 
 
 @pytest.mark.parametrize(

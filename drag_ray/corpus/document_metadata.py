@@ -1,0 +1,247 @@
+"""The user's table of what is said of documents: a row a document, which pages call `file`, and any columns.
+
+A column is text, number, date, boolean or list (of texts): as `corpus.metadata_types` says, or what all of its cells are. In a
+CSV file every cell is a text, so that `true`, `12` and `2024-01-31` are read as what they look like, and a list has `;` between
+its texts, where the types say that it is one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import polars as pl
+
+from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.records import Record, read_records
+from drag_ray.errors import DataError
+from drag_ray.search.config import ColumnType
+from drag_ray.search.metadata import DTYPES, EVERYTHING, FILE, Metadata, describe_columns, parse_date
+from drag_ray.search.page_table import FileNames
+from drag_ray.storage.file_access import reading
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+class _Cell(NamedTuple):
+    place: str
+    value: Any
+
+
+def read_document_metadata(
+    path: Path, files: Sequence[str], types: Mapping[str, ColumnType], access_column: str = ""
+) -> tuple[Metadata, list[Problem]]:
+    """The metadata of files, and what of the table was set aside: rows of other documents, damaged rows and cells that are none
+    of their column's type. Files without a row have empty cells, and are named as well.
+
+    Args:
+        path: a `.csv`, `.jsonl`, `.jsonl.gz` or `.parquet` file.
+        files: those that have pages.
+        types: of columns, by their names.
+        access_column: that of the groups that may see a document, if there is one.
+
+    Raises:
+        DataError: the file or its columns cannot be read, cells of a column are of several types, or a document has two rows.
+    """
+    rows, problems = _read_rows(path)
+    by_file, unknown = _match(rows, files)
+    missing = [file for file in sorted(files) if file not in by_file]
+    problems += unknown + [Problem(file, f"has no row in {path}: no filter finds it", "undescribed_document") for file in missing]
+    names = list(dict.fromkeys(name for _, row in rows for name in row if name != FILE))
+    _check_names(path, names, types, access_column)
+    columns: dict[str, pl.Series] = {}
+    for name in names:
+        cells = {file: _Cell(place, row.get(name)) for file, (place, row) in by_file.items()}
+        given = {file: cell for file, cell in cells.items() if cell.value not in (None, "")}
+        kind = types.get(name) or _choose_type(name, list(given.values()), path.suffix == ".csv", name == access_column)
+        values = {file: _convert(name, kind, cell, problems) for file, cell in given.items()}
+        columns[name] = pl.Series(name, [values.get(file) for file in sorted(files)], dtype=DTYPES[kind])
+    if access_column:
+        _check_groups(path, columns[access_column])
+    return Metadata(pl.DataFrame({FILE: pl.Series(sorted(files), dtype=pl.String), **columns}), access_column), problems
+
+
+def _read_rows(path: Path) -> tuple[list[tuple[str, Record]], list[Problem]]:
+    if path.suffix.lower() != ".csv":
+        found = list(read_records(path, _check_row))
+        rows = [(place, row) for place, row in found if not isinstance(row, Problem)]
+        return rows, [row for _, row in found if isinstance(row, Problem)]
+    if not path.is_file():
+        raise DataError(f"corpus.metadata {path}: no such file, or no regular one. Check the path.")
+    with reading(path, "Write it as UTF-8 with commas, a cell with a comma or a line break in quotes."):
+        table = pl.read_csv(path, infer_schema=False)
+    if FILE not in table.columns:
+        raise DataError(
+            f"corpus.metadata {path}: has no column {FILE!r} with the documents, only {', '.join(table.columns)[:300]}."
+        )
+    rows, problems = [], []
+    for number, row in enumerate(table.iter_rows(named=True), start=2):
+        cells = {name: value.strip() if value else None for name, value in row.items()}
+        place = f"{path}:{number}"
+        if cells[FILE]:
+            rows.append((place, cells))
+        else:
+            problems.append(Problem(place, f"has no {FILE!r}", "broken_record"))
+    return rows, problems
+
+
+def _check_row(record: Record) -> Record:
+    if not isinstance(record.get(FILE), str) or not record[FILE]:
+        raise DataError(f"has no {FILE!r} that names a document")
+    return record
+
+
+def _match(rows: Sequence[tuple[str, Record]], files: Sequence[str]) -> tuple[dict[str, tuple[str, Record]], list[Problem]]:
+    """The rows by the file that they are of, and a problem for each of an unknown one."""
+    names = FileNames(files)
+    by_file: dict[str, tuple[str, Record]] = {}
+    problems: list[Problem] = []
+    for place, row in rows:
+        file = names.find(row[FILE])
+        if file is None:
+            near = names.guess(row[FILE])
+            meant = f"; {near!r} may be meant" if near else ""
+            problems.append(Problem(place, f"{row[FILE]!r} has no page in the index{meant}", "unknown_document"))
+        elif file in by_file:
+            raise DataError(f"corpus.metadata: {place} and {by_file[file][0]} are both of {file!r}. Leave one of the rows.")
+        else:
+            by_file[file] = (place, row)
+    return by_file, problems
+
+
+def _check_names(path: Path, names: Sequence[str], types: Mapping[str, ColumnType], access_column: str) -> None:
+    for option, wanted in (("metadata_types", [*types]), ("access_column", [access_column] if access_column else [])):
+        if unknown := [name for name in wanted if name not in names]:
+            raise DataError(f"corpus.{option}: {path} has no column {unknown[0]!r}, only {', '.join(names)[:300] or FILE}.")
+
+
+def _choose_type(name: str, cells: Sequence[_Cell], is_csv: bool, is_access: bool) -> ColumnType:
+    """The type of all cells.
+
+    Raises:
+        DataError: there are several.
+    """
+    if is_access:
+        return "list" if any(isinstance(cell.value, list) for cell in cells) else "text"
+    kinds: dict[ColumnType, _Cell] = {_name_type(name, cell): cell for cell in cells}
+    if len(kinds) > 1:
+        (first, one), (second, other), *_ = kinds.items()
+        raise DataError(
+            f"corpus.metadata: the column {name!r} holds a {first} ({one.place}) and a {second} ({other.place}). Correct it, or "
+            f"say what it is: --corpus.metadata-types '[\"{name}={first}\"]'."
+        )
+    kind = next(iter(kinds), None)
+    if kind is None or kind != "text":
+        return kind or "text"
+    looks: dict[ColumnType, Callable[[str], Any]] = {"date": parse_date}
+    if is_csv:
+        looks = {"boolean": _parse_boolean, "number": float, **looks}
+    for look, parse in looks.items():
+        if _looks_so(name, cells, look, parse):
+            return look
+    return "text"
+
+
+def _name_type(name: str, cell: _Cell) -> ColumnType:
+    known = {bool: "boolean", str: "text", list: "list", date: "date", datetime: "date"}
+    known |= dict.fromkeys((int, float, Decimal), "number")
+    kind: Any = known.get(type(cell.value))
+    if kind is None:
+        raise DataError(
+            f"corpus.metadata: {cell.place}, {name!r}: got a {type(cell.value).__name__}, expected one of "
+            f"{', '.join(get_args(ColumnType))}. Leave the column out, or write it as one of these."
+        )
+    return kind
+
+
+def _looks_so(name: str, cells: Sequence[_Cell], kind: ColumnType, parse: Callable[[str], Any]) -> bool:
+    """True if all texts are of another type. DataError where most are, which is likely to be meant."""
+    broken = [cell for cell in cells if not _can(parse, cell.value)]
+    if broken and 2 * len(broken) < len(cells):
+        raise DataError(
+            f"corpus.metadata: {broken[0].place}, {name!r}: {str(broken[0].value)[:80]!r} is no {kind}, as other cells of the "
+            f"column are. Correct it, or say --corpus.metadata-types '[\"{name}={kind}\"]' to set such cells aside, or "
+            f"'[\"{name}=text\"]'."
+        )
+    return not broken
+
+
+def _can(parse: Callable[[str], Any], text: str) -> bool:
+    try:
+        parse(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _parse_boolean(text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError(f"{text[:80]!r} is neither true nor false")
+    return _BOOLEANS[text.lower()]
+
+
+def _convert(name: str, kind: ColumnType, cell: _Cell, problems: list[Problem]) -> Any:
+    """The value of a cell as its column's type; None, and one more problem, where it is of another."""
+    try:
+        return _TO_TYPE[kind](cell.value)
+    except (ValueError, TypeError, OverflowError):
+        got = f"{type(cell.value).__name__} {str(cell.value)[:80]!r}"
+        problems.append(
+            Problem(cell.place, f"the column {name!r} is a {kind}, got {got}; the cell is left empty", "broken_value")
+        )
+        return None
+
+
+def _to_text(value: Any) -> str:
+    if not isinstance(value, str | int | float | Decimal):
+        raise TypeError("no text")
+    return str(value)
+
+
+def _to_number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        raise TypeError("a boolean")
+    number = float(value)
+    if number in (float("inf"), -float("inf")):
+        raise ValueError("infinite")
+    return None if number != number else number
+
+
+def _to_date(value: Any) -> datetime:
+    return parse_date(value if isinstance(value, str) else value.isoformat() if isinstance(value, date) else "")
+
+
+def _to_boolean(value: Any) -> bool:
+    return value if isinstance(value, bool) else _parse_boolean(str(value))
+
+
+def _to_list(value: Any) -> list[str]:
+    texts = [part.strip() for part in value.split(";")] if isinstance(value, str) else list(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a list of other things than texts")
+    return [text for text in dict.fromkeys(texts) if text]
+
+
+_TO_TYPE: Mapping[ColumnType, Callable[[Any], Any]] = {
+    "text": _to_text,
+    "number": _to_number,
+    "date": _to_date,
+    "boolean": _to_boolean,
+    "list": _to_list,
+}
+
+
+def _check_groups(path: Path, column: pl.Series) -> None:
+    groups = column.explode() if column.dtype == DTYPES["list"] else column
+    if (groups == EVERYTHING).any():
+        raise DataError(
+            f"corpus.access_column {column.name!r}: {path} holds {EVERYTHING!r}, which in a file of keys stands for all "
+            "documents. Name the groups that may see the document."
+        )
+
+
+def describe(metadata: Metadata) -> str:
+    """The columns, in a line of a log."""
+    limited = f"; {metadata.access_column} says which groups may see a document" if metadata.access_column else ""
+    return f"metadata of documents: {describe_columns(metadata.columns)}{limited}"
