@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -39,6 +39,7 @@ from drag_ray.serve.ingress.guard import (
 from drag_ray.serve.ingress.limits import Limits, RefusalError, parse_body
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
+from drag_ray.serve.search.champions import Champions
 from drag_ray.serve.search.feedback_service import FeedbackService, check_size
 from drag_ray.serve.search.mcp_tools import add_mcp_route
 from drag_ray.serve.search.messages import (
@@ -47,8 +48,6 @@ from drag_ray.serve.search.messages import (
     AskRequest,
     FeedbackRequest,
     PageRequest,
-    QuestionRequest,
-    SearchAnswer,
     SearchRequest,
     TurnAnswer,
     read_request,
@@ -56,6 +55,7 @@ from drag_ray.serve.search.messages import (
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import open_retrieval
 from drag_ray.serve.search.search_service import SearchService
+from drag_ray.serve.search.trials import TrialService
 from drag_ray.serve.served_models import ServedModels
 from drag_ray.serve.settings import AppSettings
 from drag_ray.serve.web_page import answer_page
@@ -64,7 +64,6 @@ _NO_INDEX = (
     "this endpoint has no search index: the run that it serves had none when it started. Run the index stage "
     "(python jobs/index.py), then start the endpoint again with the same --run-dir."
 )
-_NotedT = TypeVar("_NotedT", SearchAnswer, AskAnswer)
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -77,15 +76,16 @@ def add_search_routes(app: Any) -> None:
     add_mcp_route(app, lambda: _require_service(app))
 
 
-def add_feedback_route(app: Any, feedback: FeedbackService) -> None:
-    """Add `/v1/feedback` to a Starlette application, whose searches are kept and answered with ids from now on."""
+def add_feedback_route(app: Any, feedback: FeedbackService, trials: TrialService) -> None:
+    """Add `/v1/feedback` to a Starlette application, whose searches are kept and answered with ids from now on, and of which some
+    take part in a trial."""
 
     async def take(request: Request) -> Response:
         body = await request.body()
         check_size(body)
         return _to_response(await feedback.take(read_request(FeedbackRequest, parse_body(body)), _find_address(request)))
 
-    app.state.feedback = feedback
+    app.state.feedback, app.state.trials = feedback, trials
     app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
 
 
@@ -99,7 +99,7 @@ def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
 
 
 def open_search_service(
-    settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel
+    settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel, champions: Champions | None = None
 ) -> SearchService | None:
     """The search service with an engine; None for an endpoint without an index.
 
@@ -107,6 +107,7 @@ def open_search_service(
         settings: what is served.
         engine: vLLM's `AsyncLLM`.
         adapters, use_model: as of `ServedModels`.
+        champions: as of `SearchService`.
     """
     if not settings.index_dir:
         return None
@@ -119,7 +120,13 @@ def open_search_service(
     searcher = Searcher(index_dir)
     retrieval = open_retrieval(searcher, Path(settings.vectors_dir), settings.serve.retrieval, settings.serve.rerank)
     tracer = RolloutTracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
-    return SearchService(searcher, retrieval, models, client.draw, Limits(settings.serve), RayRequestRecorder(), tracer, images)
+    limits, recorder = Limits(settings.serve), RayRequestRecorder()
+    return SearchService(searcher, retrieval, models, client.draw, limits, recorder, tracer, images, champions)
+
+
+def open_champions(settings: AppSettings) -> Champions | None:
+    """The champions of the run whose index is served; None where none is."""
+    return Champions(Path(settings.index_dir).parents[1], settings.trial) if settings.index_dir else None
 
 
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:
@@ -188,7 +195,10 @@ def _refusing(handle: _Handler) -> _Handler:
 
 async def _search(request: Request) -> Response:
     wanted = read_request(SearchRequest, parse_body(await request.body()))
-    return _to_response(await _note(request, wanted, await _require_service(request.app).search(wanted)))
+    service, trials = _require_service(request.app), getattr(request.app.state, "trials", None)
+    if isinstance(trials, TrialService):
+        return _to_response(await trials.search(service, wanted, _find_address(request)))
+    return _to_response(await service.search(wanted))
 
 
 async def _read_page(request: Request) -> Response:
@@ -211,12 +221,10 @@ async def _note_last(
     """The same, of which the answer at the end has a search id, where feedback is taken."""
     async with aclosing(answers):
         async for answer in answers:
-            yield await _note(request, wanted, answer) if isinstance(answer, AskAnswer) else answer
-
-
-async def _note(request: Request, wanted: QuestionRequest, answer: _NotedT) -> _NotedT:
-    feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
-    return await feedback.note(answer, wanted.session, _find_address(request)) if feedback else answer
+            feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
+            if feedback and isinstance(answer, AskAnswer):
+                answer = await feedback.note(answer, wanted.session, _find_address(request))
+            yield answer
 
 
 def _find_address(request: Request) -> str:
@@ -276,7 +284,7 @@ async def build_openai_app(
     by_name = state.openai_serving_models.lora_requests
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
-    state.search_service = open_search_service(settings, engine, by_name, adapters.use)
+    state.search_service = open_search_service(settings, engine, by_name, adapters.use, state.champions)
     end_turns_at(engine)
     guard.app = StreamPacing(Preparation(guard.app), count_replicas, partial(_pack_events, engine))
     return guard, engine
@@ -337,8 +345,10 @@ def build_guarded_app(
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
-    if settings.feedback_dir:
-        add_feedback_route(app, FeedbackService(Path(settings.feedback_dir), config.feedback))
+    app.state.champions = champions = open_champions(settings)
+    if settings.feedback_dir and champions:
+        feedback = FeedbackService(Path(settings.feedback_dir), config.feedback)
+        add_feedback_route(app, feedback, TrialService(feedback, champions, config.trial.share))
     if config.page:
         add_page_route(app, settings.key is not None, takes_feedback=bool(settings.feedback_dir))
     if config.adapter_dirs:

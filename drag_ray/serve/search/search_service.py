@@ -26,6 +26,7 @@ from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import QUESTION_ALONE
 from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.search.champions import Champions
 from drag_ray.serve.search.messages import (
     AskAnswer,
     AskRequest,
@@ -63,6 +64,7 @@ class SearchService:
         recorder: is told of each request.
         tracer: runs the rollout of a request.
         images: what the engine and the tools of requests see; None where the model sees none.
+        champions: knows who answers requests that name nobody; None for the default model.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class SearchService:
         recorder: RequestRecorder | None = None,
         tracer: RolloutTracer | None = None,
         images: EndpointImages | None = None,
+        champions: Champions | None = None,
     ) -> None:
+        self._champions = champions
         self._searcher = searcher
         self._retrieval = retrieval
         self._models = models
@@ -86,16 +90,20 @@ class SearchService:
         self._images = images
         self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
 
-    async def search(self, request: SearchRequest) -> SearchAnswer:
+    async def search(self, request: SearchRequest, tool: str = "search") -> SearchAnswer:
         """The pages that a model's first search finds, or those of the question alone.
+
+        Args:
+            tool: what the request is recorded as.
 
         Raises:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
                 search failed.
         """
+        request = self._champions.resolve(request) if self._champions else request
         alone = request.model == QUESTION_ALONE
         used = self._models.base_name if alone else request.model
-        with self._begin_images() as images, self._record("search") as counts, self._use_model(request, used) as (model, agent):
+        with self._begin_images() as images, self._record(tool) as counts, self._use_model(request, used) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
@@ -152,6 +160,7 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
+        request = self._champions.resolve(request) if self._champions else request
         with (
             self._begin_images() as images,
             self._record("ask") as counts,
