@@ -58,7 +58,7 @@ class TrialConfig(BaseConfig):
     champion's and notes the ranks that the challenger gives them, by which nothing is decided"""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     """chance that a challenger that is no better is found to be, however often anybody looks"""
-    margin: float = Field(default=0.05, gt=0, lt=0.5)
+    margin: float = Field(default=0.1, gt=0, lt=0.5)
     """how far from 1/2 the share of voices that the challenger wins may be, on either side, for the two to count as equal"""
     searches: int = Field(default=1, ge=1, le=99)
     """searches by which a voice votes, its first ones on which it prefers either; raise it, to an odd number, where few people

@@ -1,4 +1,4 @@
-"""Who answers for an endpoint since when, and what was tried against it: an append-only file beside the run.
+"""Ledger of a run: who answers for its endpoint since when, and what was tried against it. It is only appended to.
 
 trials/
   ledger.jsonl        a trial that began, a promotion or a rollback a line
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What can answer.
+    """A model that can answer, and how it searches.
 
     Attributes:
         model: its name in requests.
@@ -74,7 +74,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a trial had shown."""
+    """Figures of a trial at a moment."""
 
     decision: Decision | None
     voices: int

@@ -55,7 +55,7 @@ class SearchIds:
         self._secret = secret
 
     def draw_nonce(self) -> bytes:
-        """What one search id alone has."""
+        """The part of a search id that no other one has."""
         return secrets.token_bytes(_NONCE_BYTES)
 
     def seed(self, nonce: bytes) -> Random:

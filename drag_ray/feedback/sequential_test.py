@@ -81,7 +81,7 @@ class SequentialTest:
         return "equal" if is_within and not (self._holds(low) or self._holds(high)) else None
 
     def _holds(self, chance: float) -> bool:
-        """Whether a chance of winning is in the confidence sequence."""
+        """True for a chance of winning that is in the confidence sequence."""
         return self._log_density + self.wins * log(chance) + self.losses * log(1 - chance) > log(self.alpha)
 
     def compute_interval(self) -> tuple[float, float]:

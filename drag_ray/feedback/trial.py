@@ -119,7 +119,7 @@ def _name_voice(visit: Visit, trial: Trial) -> Hashable:
 
 
 def _list_last_words(visit: Visit) -> dict[Evidence, Mark]:
-    """What who searched has said last of each page in time: a verdict, or else that it was opened."""
+    """The last word in time on each page, of who searched: a verdict, or else that it was opened."""
     said = [
         mark
         for mark in (*visit.list_clicks(), *visit.list_verdicts())
@@ -129,7 +129,7 @@ def _list_last_words(visit: Visit) -> dict[Evidence, Mark]:
 
 
 def _list_worths(visit: Visit) -> Iterator[int]:
-    """What each page that somebody has said something of is worth to the challenger."""
+    """The worth to the challenger of each page on which there is a word."""
     teams = visit.search.part.teams if visit.search.part else ""
     for page, mark in _list_last_words(visit).items():
         place = visit.search.pages.index(page)

@@ -88,7 +88,7 @@ def call_on(contender: Contender, request: _RequestT) -> _RequestT:
 
 
 def leaves_choice(request: SearchRequest) -> bool:
-    """Whether a request leaves to the endpoint who answers it, and how."""
+    """True for a request that leaves to the endpoint who answers it, and how."""
     return (
         request.model in ("", CHAMPION) and not request.reranker and all(getattr(request, name) is None for name in _OWN_WISHES)
     )

@@ -51,7 +51,7 @@ class FeedbackService:
         self._counts = HourlyCounts()
 
     def begin(self) -> tuple[bytes, Random]:
-        """What the id of one search alone has, and draws that belong to it."""
+        """The part of a search id that no other one has, and draws that belong to it."""
         nonce = self._ids.draw_nonce()
         return nonce, self._ids.seed(nonce)
 
