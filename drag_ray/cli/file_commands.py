@@ -304,15 +304,15 @@ def _kinds(argv: Sequence[str]) -> None:
 
 
 def _learn(argv: Sequence[str]) -> None:
-    from drag_ray.api.run import Run
     from drag_ray.config import load
-    from drag_ray.feedback.outcome import LEARNED_DIR_NAME, QUESTIONS_NAME
     from drag_ray.pipeline.run_config import RunConfig
 
     named = ["--run-dir"] if argv and not argv[0].startswith("-") else []
     sections = ("run_dir", "learn")
     config = load(RunConfig, [*named, *argv], sections, program="drag-ray learn RUN", description=FILE_COMMANDS["learn"])
-    counts = Run(config).learn()
+    from drag_ray.feedback.outcome import LEARNED_DIR_NAME, QUESTIONS_NAME, write_lessons
+
+    counts = write_lessons(config.run_dir, config.learn)
     print(f"learn: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")
     if counts["questions"]:
         print(f"Go on with --corpus.questions {config.run_dir / LEARNED_DIR_NAME / QUESTIONS_NAME}")

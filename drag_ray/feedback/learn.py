@@ -1,7 +1,7 @@
 """Questions with evidence from feedback, and reasons for what is left out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -92,34 +92,48 @@ def learn(events: Iterable[Event], config: LearnConfig) -> Lessons:
     A client, or session, counts once for a page, whatever it sends.
     """
     lessons = Lessons()
-    visits = list_visits(events, lessons.counts)
-    ends = find_ends(visits)
-    needs: dict[str, _Need] = {}
-    for visit in sorted(visits.values(), key=lambda visit: visit.order):
-        lessons.counts["searches"] += 1
-        lessons.counts["marks"] += len(visit.marks)
-        if not visit.search.question.strip():
-            lessons.counts["no_text"] += 1
-            continue
-        need = needs.setdefault(normalize(visit.search.question), _Need(visit.search.time))
-        need.spellings[visit.search.question.strip()] += 1
-        lessons.counts["opened_and_asked_again"] += _add(need, visit, ends.get(visit.search.id), config)
-    lessons.curve = estimate_curve(_list_looks(visits.values(), config))
+    visits = sorted(list_visits(events, lessons.counts).values(), key=lambda visit: visit.order)
+    needs = _gather(visits, lessons.counts, config)
+    lessons.curve = estimate_curve(_list_looks(visits, needs, config))
     _decide(needs, lessons, config)
     return lessons
 
 
-def _add(need: _Need, visit: Visit, end: End | None, config: LearnConfig) -> int:
-    """Take a visit into the tally of its question; returns the clicks that do not count since the question was asked again."""
-    searcher = _name_voice(visit.search.client, visit, config)
-    for rank, page in enumerate(visit.search.pages, start=1):
-        need.pages[page].see(searcher, rank)
+def _gather(visits: Sequence[Visit], counts: Counter[str], config: LearnConfig) -> dict[str, _Need]:
+    """The questions that were asked, by their words, with the voices on those of their pages about which something was said."""
+    needs: dict[str, _Need] = {}
+    ends = find_ends(visits)
+    for visit in visits:
+        counts["searches"] += 1
+        counts["marks"] += len(visit.marks)
+        if not visit.search.question.strip():
+            counts["no_text"] += 1
+            continue
+        need = needs.setdefault(normalize(visit.search.question), _Need(visit.search.time))
+        need.spellings[visit.search.question.strip()] += 1
+        counts["opened_and_asked_again"] += _add_marks(need, visit, ends.get(visit.search.id), config)
+    for visit, rank, _, tally in _list_impressions(visits, needs):
+        tally.see(_name_voice(visit.search.client, visit, config), rank)
+    return needs
+
+
+def _add_marks(need: _Need, visit: Visit, end: End | None, config: LearnConfig) -> int:
+    """Take what was said into the tally of its question; returns the clicks that do not count since it was asked again."""
     verdicts, clicks = _choose_marks(visit, end)
     for mark in verdicts:
         need.pages[_name_page(mark)].judge(_name_voice(mark.client, visit, config), mark.action == "right")
     for mark in clicks:
         need.pages[_name_page(mark)].see(_name_voice(mark.client, visit, config), mark.rank, is_opened=True)
     return len(visit.list_clicks()) if end else 0
+
+
+def _list_impressions(visits: Iterable[Visit], needs: Mapping[str, _Need]) -> Iterator[tuple[Visit, int, Evidence, _PageTally]]:
+    """The pages that each visit has shown, with their ranks, of those about which somebody said something."""
+    for visit in visits:
+        need = needs.get(normalize(visit.search.question))
+        for rank, page in enumerate(visit.search.pages if need and need.pages else (), start=1):
+            if need and page in need.pages:
+                yield visit, rank, page, need.pages[page]
 
 
 def _choose_marks(visit: Visit, end: End | None) -> tuple[list[Mark], list[Mark]]:
@@ -136,19 +150,17 @@ def _name_page(mark: Mark) -> Evidence:
     return mark.page
 
 
-def _list_looks(visits: Iterable[Visit], config: LearnConfig) -> Iterable[Look]:
+def _list_looks(visits: Iterable[Visit], needs: Mapping[str, _Need], config: LearnConfig) -> Iterator[Look]:
     """The first look of each voice at each page of a question, and so many of a voice at most; clicks that are carried over from
     another question are none."""
-    seen: set[tuple[Hashable, str, Evidence]] = set()
+    seen: set[tuple[Hashable, int]] = set()
     numbers = Counter[Hashable]()
-    for visit in visits:
-        text, voice = normalize(visit.search.question), _name_voice(visit.search.client, visit, config)
-        opened = {mark.page for mark in visit.list_clicks()}
-        for rank, page in enumerate(visit.search.pages, start=1):
-            if text and numbers[voice] < _LOOKS_PER_VOICE and (voice, text, page) not in seen:
-                seen.add((voice, text, page))
-                numbers[voice] += 1
-                yield Look(voice, (text, page), rank, page in opened)
+    for visit, rank, page, tally in _list_impressions(visits, needs):
+        voice, item = _name_voice(visit.search.client, visit, config), id(tally)
+        if numbers[voice] < _LOOKS_PER_VOICE and (voice, item) not in seen:
+            seen.add((voice, item))
+            numbers[voice] += 1
+            yield Look(voice, item, rank, any(mark.page == page for mark in visit.list_clicks()))
 
 
 def _name_voice(client: str, visit: Visit, config: LearnConfig) -> Hashable:
@@ -186,8 +198,6 @@ def _judge(tally: _PageTally, curve: PositionCurve, config: LearnConfig) -> Reas
         return "contradictory"
     if tally.right or tally.wrong:
         return None if tally.right else "marked_wrong"
-    if not tally.opened:
-        return "no_feedback"
     if len(tally.opened) < config.min_voices:
         return "few_voices"
     weight = sum(1 / curve.chance(tally.shown[voice]) for voice in tally.opened)

@@ -97,7 +97,9 @@ class EventLog:
 
     def _write(self, events: list[Event]) -> None:
         path = self._folder / f"{self._find_today()}-{self._process}.jsonl"
-        if path.exists() and path.stat().st_size > _MAX_FILE_BYTES:
+        with writing(path):
+            is_full = path.exists() and path.stat().st_size > _MAX_FILE_BYTES
+        if is_full:
             raise ArtifactError(f"{path}: holds {_MAX_FILE_BYTES:,} bytes, all that a process keeps in a day.")
         append_lines(path, map(asdict, events))
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -80,34 +80,35 @@ class End:
     is_said: bool
 
 
-def find_ends(visits: Mapping[str, Visit]) -> dict[str, End]:
-    """The last search of those that asked the same again, by the ids of all that were asked again.
+def find_ends(visits: Sequence[Visit]) -> dict[str, End]:
+    """The last search of those that asked the same again, by the ids of all that were asked again, of visits in their order.
 
     A search asks another one again where a client has said so, or where it comes next in its session, before half an hour is
     over, with some of the same words.
     """
     successors: dict[str, End] = {}
-    sessions = _list_sessions(visits.values())
+    sessions = _list_sessions(visits)
+    by_id = {visit.search.id: visit for visit in visits}
     common = _find_common(sessions)
     for turns in sessions:
         for visit, following in pairwise(turns):
             if _asks_again(visit.search, following.search, common):
                 successors[visit.search.id] = End(following, is_said=False)
-    for visit in visits.values():
+    for visit in visits:
         for name in visit.again:
-            if (following := visits.get(name)) and following.order > visit.order:  # so that nothing goes round in circles
+            if (following := by_id.get(name)) and following.order > visit.order:  # so that nothing goes round in circles
                 successors[visit.search.id] = End(following, is_said=True)
     ends: dict[str, End] = {}
-    for visit in sorted(visits.values(), key=lambda visit: visit.order, reverse=True):
+    for visit in reversed(visits):
         if following := successors.get(visit.search.id):
             last = ends.get(following.visit.search.id, following)
             ends[visit.search.id] = End(last.visit, last.is_said and following.is_said)
     return ends
 
 
-def _list_sessions(visits: Iterable[Visit]) -> list[list[Visit]]:
+def _list_sessions(visits: Sequence[Visit]) -> list[list[Visit]]:
     sessions: dict[tuple[str, str], list[Visit]] = defaultdict(list)
-    for visit in sorted(visits, key=lambda visit: visit.order):
+    for visit in visits:
         if visit.search.session:
             sessions[visit.search.client, visit.search.session].append(visit)
     return list(sessions.values())

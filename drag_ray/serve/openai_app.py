@@ -126,7 +126,7 @@ def open_search_service(
 
 def open_champions(settings: AppSettings) -> Champions | None:
     """The champions of the run whose index is served; None where none is."""
-    return Champions(Path(settings.index_dir).parents[1], settings.trial) if settings.index_dir else None
+    return Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
 
 
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:

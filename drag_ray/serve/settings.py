@@ -152,6 +152,7 @@ class AppSettings:
         key: recognises the key; None where requests need none.
         index_dir: the search index; empty for an endpoint without one.
         vectors_dir: that of its vectors, there or not.
+        run_dir: folder of the run whose index is searched; empty for an endpoint without one.
         feedback_dir: where feedback is kept; empty where none is taken.
         trial: on requests that name no model; None for none.
         parsers: of the replies to chats.
@@ -169,6 +170,7 @@ class AppSettings:
     key: KeyHash | None = None
     index_dir: str = ""
     vectors_dir: str = ""
+    run_dir: str = ""
     feedback_dir: str = ""
     trial: Trial | None = None
     parsers: Parsers = field(default_factory=Parsers)
@@ -195,7 +197,8 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
     if index_dir:
         vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
     say_other_origins(index_dir, records, serve.evaluation)
-    feedback_dir = _open_feedback(serve, index_dir)
+    index_stage_dir = inputs.find("index")
+    feedback_dir, run_dir = _open_feedback(serve, index_stage_dir), index_stage_dir and index_stage_dir.absolute().parent
     by_name = {name: records[name].agent if name in records else sections.agent for name in (serve.served_name, *adapters)}
     features = serve.rerank.features
     resolved = {
@@ -214,8 +217,9 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> App
         key=hash_key(key) if key else None,
         index_dir=index_dir,
         vectors_dir=vectors_dir,
+        run_dir=str(run_dir or ""),
         feedback_dir=feedback_dir,
-        trial=open_trial(serve, Path(index_dir).parents[1], adapters, by_name) if index_dir else None,
+        trial=open_trial(serve, run_dir, adapters, by_name) if run_dir else None,
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
         telemetry=sections.telemetry,
@@ -236,8 +240,8 @@ def resolve_index(index_dir: Path | None) -> str:
     return str((index_dir / "search_index").resolve())
 
 
-def _open_feedback(config: ServeConfig, index_dir: str) -> str:
-    """The folder for feedback, beside the index stage's, with the secret that all engines share; empty where none is taken.
+def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
+    """The folder for feedback, beside that of the index stage, with the secret that all engines share; empty where none is taken.
 
     Raises:
         ConfigError: nothing is searched that could have feedback.
@@ -245,9 +249,9 @@ def _open_feedback(config: ServeConfig, index_dir: str) -> str:
     """
     if not config.feedback.enabled:
         return ""
-    if not index_dir:
+    if index_dir is None:
         raise ConfigError("serve.feedback.enabled: the run has no index, so there are no searches. Run: python jobs/index.py")
-    folder = Path(index_dir).parents[1] / FEEDBACK_DIR_NAME
+    folder = index_dir.absolute().parent / FEEDBACK_DIR_NAME
     make_secret(folder)
     return str(folder)
 

@@ -48,7 +48,7 @@ class FeedbackService:
         self._ids = SearchIds(read_secret(folder))
         self._log = EventLog(folder, config.retention_days, clock)
         self._log.remove_expired()
-        self._counts = HourlyCounts()
+        self._of_searches, self._of_clients, self._of_all = HourlyCounts(), HourlyCounts(), HourlyCounts()
 
     def begin(self) -> tuple[bytes, Random]:
         """The part of a search id that no other one has, and draws that belong to it."""
@@ -126,12 +126,12 @@ class FeedbackService:
 
     def _admit(self, search: str, client: str) -> None:
         """Count a mark. RefusalError (429) beyond the limits; what is refused counts too, until the hour is over."""
-        for name, limit, of_whom in (
-            (search, MARKS_PER_SEARCH, "a search"),
-            (client, MARKS_PER_CLIENT, "a client"),
-            ("", MARKS_IN_ALL, "all clients"),
+        for counts, name, limit, of_whom in (
+            (self._of_searches, search, MARKS_PER_SEARCH, "a search"),
+            (self._of_clients, client, MARKS_PER_CLIENT, "a client"),
+            (self._of_all, "", MARKS_IN_ALL, "all clients"),
         ):
-            if self._counts.add(name) > limit:
+            if counts.add(name) > limit:
                 raise RefusalError(429, f"more than {limit:,} marks of {of_whom} in an hour.", {"Retry-After": "3600"})
 
 

@@ -17,6 +17,7 @@ from drag_ray.errors import ArtifactError, ConfigError, SearchIndexError, ServeE
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
+from drag_ray.feedback.log import read_secret
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE
 from drag_ray.search import vectors
@@ -130,6 +131,20 @@ def test_what_ray_carries_and_keeps_holds_no_key(inputs: Inputs) -> None:
     assert carried.key
     assert carried.key.matches(key.encode())
     assert key.encode() not in pickle.dumps(carried)
+
+
+@pytest.mark.seconds
+def test_feedback_lies_beside_the_index_with_one_secret_for_all_engines_and_needs_searches(
+    inputs: Inputs, tmp_path: Path
+) -> None:
+    assert build(inputs, {}, {}).feedback_dir == ""
+    assert not (tmp_path / "feedback").exists()
+    built = [build(inputs, {}, {"feedback": {"enabled": True}}) for _ in range(2)]
+    assert [found.feedback_dir for found in built] == [str(tmp_path / "feedback")] * 2
+    assert len(read_secret(tmp_path / "feedback")) == 32
+    without = Inputs({"index": None, "finetune": None, "embed": None})
+    with pytest.raises(ConfigError, match=r"serve\.feedback\.enabled: the run has no index"):
+        build(without, {}, {"feedback": {"enabled": True}})
 
 
 @pytest.fixture
