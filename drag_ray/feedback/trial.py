@@ -184,6 +184,8 @@ def _describe_shadow(standing: Standing) -> str:
 
 
 def _describe_decision(standing: Standing) -> str:
+    if standing.trial.mode == "shadow":
+        return "a shadow decides nothing; serve.trial.mode interleave does"
     said = _SAID[standing.decision]
     if standing.decision:
         return said + (f" ({standing.later:,} votes came later and do not count)" if standing.later else "")

@@ -32,7 +32,8 @@ def open_trial(
     """
 
     def read_weights(name: str) -> str:
-        return compute_file_fingerprint(adapters[name] / ADAPTER_WEIGHTS_NAME) if name in adapters else ""
+        path = adapters[name] / ADAPTER_WEIGHTS_NAME if name in adapters else None
+        return compute_file_fingerprint(path) if path and path.is_file() else ""
 
     ledger = Ledger(run_dir)
     if ledger.changes:

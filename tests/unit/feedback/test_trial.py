@@ -213,7 +213,9 @@ async def test_promotion_and_rollback_are_recorded_with_their_figures(
 
 
 def test_a_forced_promotion_says_so(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    begin(run_dir)
+    begin(run_dir, mode="shadow")
+    assert main(["trial", str(run_dir), "--promote"]) == 2
+    assert "--promote: a shadow decides nothing" in capsys.readouterr().err
     assert main(["trial", str(run_dir), "--promote", "--force"]) == 0
     assert Ledger(run_dir).changes[-1].is_forced
     assert main(["trial", str(run_dir)]) == 0
