@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
-from drag_ray.feedback.events import Event, Mark, ShadowRanks, ShownSearch
+from drag_ray.feedback.events import Event, Mark, ShadowRanks
 from drag_ray.feedback.interleaving import CHALLENGER_TEAM, CHAMPION_TEAM
 from drag_ray.feedback.ledger import Change, Figures, Ledger, Trial, format_day, locate, require_trial
 from drag_ray.feedback.log import DIR_NAME, read_events
@@ -66,29 +66,20 @@ def measure_trial(trial: Trial, events: Iterable[Event], now: float) -> Standing
     A voice votes once, by its first searches on which it prefers either side: a page that it opened or marked right counts for
     the side that put it there, one that it marked wrong counts against it. Only who has searched has a say.
     """
-    ranks: dict[str, ShadowRanks] = {}
-    others: list[Event] = []
-    for event in events:
-        if isinstance(event, ShadowRanks):
-            ranks[event.search] = event
-        else:
-            others.append(event)
-    visits = [visit for visit in list_visits(others, Counter()).values() if visit.search.part]
-    visits = sorted((visit for visit in visits if _get_trial(visit.search) == trial.id), key=lambda visit: visit.order)
+    events = list(events)
+    visits = sorted(list_visits(events, Counter()).values(), key=lambda visit: visit.order)
     standing = Standing(trial, SequentialTest(trial.alpha, trial.margin))
     closed: list[Visit] = []
     for visit in visits:
-        is_closed = visit.search.time + CLOSED_AFTER_S <= now
-        has_failed = visit.search.part is not None and visit.search.part.has_failed
-        standing.searches.update(all=1, failed=has_failed, open=not is_closed)
-        closed += [visit] if is_closed else []
+        part = visit.search.part
+        if part and part.trial == trial.id:
+            is_closed = visit.search.time + CLOSED_AFTER_S <= now
+            standing.searches.update(all=1, failed=part.has_failed, open=not is_closed)
+            closed += [visit] if is_closed else []
     _vote(standing, closed)
+    ranks = {event.search: event.ranks for event in events if isinstance(event, ShadowRanks)}
     standing.shadow = list(_compare_ranks(closed, ranks, trial))
     return standing
-
-
-def _get_trial(search: ShownSearch) -> str:
-    return search.part.trial if search.part else ""
 
 
 def _vote(standing: Standing, closed: Sequence[Visit]) -> None:
@@ -120,12 +111,13 @@ def _name_voice(visit: Visit, trial: Trial) -> Hashable:
 
 def _list_last_words(visit: Visit) -> dict[Evidence, Mark]:
     """The last word in time on each page, of who searched: a verdict, or else that it was opened."""
-    said = [
-        mark
-        for mark in (*visit.list_clicks(), *visit.list_verdicts())
-        if mark.client == visit.search.client and mark.time <= visit.search.time + CLOSED_AFTER_S
-    ]
-    return {mark.page: mark for mark in said if mark.page}
+    words: dict[Evidence, Mark] = {}
+    for mark in visit.marks:
+        is_verdict = mark.action != "opened"
+        counts = mark.client == visit.search.client and mark.time <= visit.search.time + CLOSED_AFTER_S
+        if counts and mark.page and (is_verdict or mark.page not in words):
+            words[mark.page] = mark
+    return words
 
 
 def _list_worths(visit: Visit) -> Iterator[int]:
@@ -137,15 +129,14 @@ def _list_worths(visit: Visit) -> Iterator[int]:
             yield _WORTH[teams[place]] * (-1 if mark.action == "wrong" else 1)
 
 
-def _compare_ranks(closed: Iterable[Visit], ranks: Mapping[str, ShadowRanks], trial: Trial) -> Iterator[tuple[float, float]]:
+def _compare_ranks(closed: Iterable[Visit], ranks: Mapping[str, Sequence[int]], trial: Trial) -> Iterator[tuple[float, float]]:
     by_voice = defaultdict[Hashable, list[tuple[float, float]]](list)
     for visit in closed:
-        shadow = ranks.get(visit.search.id)
-        for page, mark in _list_last_words(visit).items() if shadow else ():
+        others = ranks.get(visit.search.id, ())
+        for page, mark in _list_last_words(visit).items():
             place = visit.search.pages.index(page)
-            if shadow and mark.action != "wrong" and place < len(shadow.ranks):
-                other = shadow.ranks[place]
-                by_voice[_name_voice(visit, trial)].append((1 / (place + 1), 1 / other if other else 0.0))
+            if mark.action != "wrong" and place < len(others):
+                by_voice[_name_voice(visit, trial)].append((1 / (place + 1), 1 / others[place] if others[place] else 0.0))
     for pairs in by_voice.values():
         yield sum(pair[0] for pair in pairs) / len(pairs), sum(pair[1] for pair in pairs) / len(pairs)
 

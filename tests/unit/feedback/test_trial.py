@@ -127,9 +127,10 @@ def test_a_voice_votes_once_whatever_it_sends_and_whoever_it_says_it_is() -> Non
 
 def test_a_vote_counts_when_its_search_is_closed_and_never_changes() -> None:
     first, second = search("c1"), search("c1", 1)
-    events = [first, mark(first, B), second, mark(second, A), mark(first, A, late_s=CLOSED_AFTER_S + 1)]
+    events = [first, mark(first, B, "right"), second, mark(second, A), mark(first, A, late_s=CLOSED_AFTER_S + 1)]
     assert count(*events, now=CLOSED_AFTER_S - 1) == (0, 0, 0)
     assert count(*events) == (1, 0, 0)
+    assert count(*events, mark(first, B, "wrong", late_s=CLOSED_AFTER_S + 1)) == (1, 0, 0)
     assert count(*events, trial=replace(TRIAL, searches=2)) == (0, 0, 1)
 
 
