@@ -209,7 +209,8 @@ def begin_search(
     """A search of a client with pages of both sides."""
     pairs = {"better": ["question", "given"], "worse": ["given", "question"], "equal": random.sample(list(rankings), 2)}
     question = random.choice(questions)
-    pages, teams = interleave(*(rankings[name][question.id] for name in pairs[kind]), DEPTH, random)
+    champion, challenger = (rankings[name][question.id] for name in pairs[kind])
+    pages, teams = interleave(champion, challenger, DEPTH, random)
     return question, search(question, pages, client, TrialPart("t", teams))
 
 

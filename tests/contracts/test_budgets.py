@@ -22,7 +22,7 @@ LINES = {
     "engine": 4_090,
     "evaluate": 5_810,
     "examples": 280,
-    "feedback": 1_760,
+    "feedback": 1_750,
     "finetune": 5_920,
     "format": 2_760,
     "index": 860,
