@@ -45,7 +45,7 @@ LINES = {
 FILES = 460
 OPTIONS = 402
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 52_760
+TEST_LINES = 52_770
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -1,12 +1,16 @@
 """Drift: what has surely become worse in the last week, by voices."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from factories import build_page
+from small_index import finish_index
 
 from drag_ray.cli.main import main
 from drag_ray.feedback.drift import NEW_WORDS, NO_HITS, OPENED, RECIPROCAL_RANK, Drift, format_drift, measure_drift
 from drag_ray.feedback.events import Event, Mark, ShownSearch
+from drag_ray.storage.appended_lines import append_lines
 from drag_ray.types import Evidence
 
 PAGES = tuple(Evidence(f"{name}.pdf", 1) for name in "abcd")
@@ -52,6 +56,15 @@ def test_one_client_and_chance_say_nothing() -> None:
     assert "no need to train again" in format_drift(drift, Path("RUN"))
     assert "Too few voices" in format_drift(measure(before, hostile), Path("RUN"))
     assert "Too few voices" in format_drift(measure(), Path("RUN"))
+
+
+def test_the_command_asks_the_index_for_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finish_index(tmp_path, [build_page(file="a.pdf", page_number=1, text="How does it turn? The rotors do at full speed.")], [])
+    (tmp_path / "feedback").mkdir()
+    events = search("c1", 1, 0, "How does the rotor speed drift?")
+    append_lines(tmp_path / "feedback" / "2026-03-01-abcd.jsonl", map(asdict, events))
+    assert main(["drift", str(tmp_path)]) == 0
+    assert "new words, with voices: drift 1" in capsys.readouterr().out
 
 
 def test_a_run_without_an_index_or_feedback_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
