@@ -26,10 +26,12 @@ from drag_ray.serve.ingress.guard import FEEDBACK_ROUTES, PAGE_ROUTES, Guard, Ru
 from drag_ray.serve.ingress.key import hash_key
 from drag_ray.serve.ingress.limits import Limits
 from drag_ray.serve.openai_app import add_feedback_route, add_page_route, add_search_routes
+from drag_ray.serve.search.champions import Champions
 from drag_ray.serve.search.feedback_service import FeedbackService
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.search.search_service import SearchService
+from drag_ray.serve.search.trials import TrialService
 from drag_ray.serve.served_models import ServedModels
 
 OWN = AgentRecord(agent=AgentConfig(query_mode="rewrite", top_k=1, max_iterations=3, max_tokens=50))
@@ -52,6 +54,8 @@ class Served(RequestRecorder):
         limits: Limits = LIMITS,
         delay_s: float = 0.0,
         feedback: FeedbackService | None = None,
+        champions: Champions | None = None,
+        share: float = 1.0,
     ) -> None:
         self.engine = ScriptedEngine(script, delay_s)
         self.drawn_with: list[str] = []
@@ -62,7 +66,8 @@ class Served(RequestRecorder):
         self._optional_routes = PAGE_ROUTES | (FEEDBACK_ROUTES if feedback else set())
         self._takes_feedback = feedback is not None
         if feedback:
-            add_feedback_route(self.app, feedback)
+            champions = champions or Champions(tuned_dir)
+            add_feedback_route(self.app, feedback, TrialService(feedback, champions, share))
         self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         self.used: list[str] = []
         self.used_at_draw: list[str] = []
@@ -70,7 +75,7 @@ class Served(RequestRecorder):
         self.service = None
         if searcher:
             found_by = retrieval or Retrieval(searcher)
-            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, tracer, images)
+            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, tracer, images, champions)
         self.app.state.live_index = SimpleNamespace(service=self.service, problem="") if searcher else None
 
     def guard(self, key: str = "") -> Guard:

@@ -15,6 +15,9 @@ from drag_ray.storage.checksums import Damage
 
 if TYPE_CHECKING:
     from drag_ray.engine.models.tokens import Mask
+    from drag_ray.feedback.drift import Drift
+    from drag_ray.feedback.ledger import Change
+    from drag_ray.feedback.trial import Standing
     from drag_ray.format.inspection import Inspection
     from drag_ray.pipeline.cost import StageCost
     from drag_ray.transcripts.listing import Outcome, SortKey
@@ -229,6 +232,73 @@ class RunExchange(RunFolder):
         from drag_ray.feedback.outcome import write_lessons
 
         return write_lessons(self.folder, override(self.config, options, sections=("learn",)).learn)
+
+    def read_trial(self) -> "Standing":
+        """The state of the last trial of a champion and a challenger on an endpoint of this run; `print` shows it.
+
+        Raises:
+            DataError: there was none.
+            ArtifactError: a file cannot be read.
+
+        Examples:
+            >>> run.read_trial()
+            Traceback (most recent call last):
+            drag_ray.errors.DataError: runs/small/trials/ledger.jsonl: no trial. Serve the run with ...
+        """
+        from drag_ray.feedback.trial import read_standing
+
+        return read_standing(self.folder)
+
+    def promote(self, force: bool = False) -> "Change":
+        """Make the challenger of the trial the champion, which running endpoints take within a second; it is recorded.
+
+        Args:
+            force: also where the test has not decided for it.
+
+        Raises:
+            ConfigError: no trial goes on, or the test has not decided for the challenger and nothing is forced.
+            DataError, ArtifactError: as `read_trial`; the disk refuses.
+
+        Examples:
+            >>> run.promote()
+            Traceback (most recent call last):
+            drag_ray.errors.DataError: runs/small/trials/ledger.jsonl: no trial. Serve the run with ...
+        """
+        from drag_ray.feedback.trial import promote
+
+        return promote(self.folder, force)
+
+    def roll_back(self) -> "Change":
+        """Make the champion who it was before the last promotion; it is recorded.
+
+        Raises:
+            ConfigError: nothing was promoted that is not rolled back.
+            ArtifactError: the ledger cannot be read or written.
+
+        Examples:
+            >>> run.roll_back()
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: --rollback: nothing was promoted ...
+        """
+        from drag_ray.feedback.trial import roll_back
+
+        return roll_back(self.folder)
+
+    def measure_drift(self) -> "Drift":
+        """The change of what people find by the feedback on an endpoint of this run, week by week.
+
+        Raises:
+            DataError: the run has no feedback.
+            ArtifactError, SearchIndexError: the index has not finished, or a file cannot be read.
+
+        Examples:
+            >>> run.measure_drift()
+            Traceback (most recent call last):
+            drag_ray.errors.DataError: runs/small/feedback: no feedback. Serve the run with --serve.feedback.enabled.
+        """
+        from drag_ray.feedback.drift import read_drift
+
+        return read_drift(self.folder)
 
     def verify(self) -> dict[str, tuple[int, int]]:
         """Compare every byte of the finished stages with what was written.

@@ -25,6 +25,9 @@ FILE_COMMANDS = {
     "review": "Review the test questions of a run beside their pages, in the browser: keep, drop or edit each.",
     "kinds": "Compare kinds of written questions by how much a ranker learns from them, measured on real questions.",
     "learn": "Turn what people said about the pages that an endpoint of a run showed them into questions with evidence.",
+    "trial": "Show the state of an endpoint's trial; --promote makes the challenger the champion (--force: against the test), "
+    "--rollback undoes it.",
+    "drift": "Show whether people find less than before, what they ask that the index lacks, and when to train again.",
     "merge": "Merge an adapter into its model, as a folder that transformers and vLLM load by themselves.",
     "push": "Send the finished stages of a run to an object store, by its URI; skip what is already there.",
     "pull": "Fetch finished stages from an object store into a run's folder; skip what is already there.",
@@ -50,6 +53,8 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         "review": _review,
         "kinds": _kinds,
         "learn": _learn,
+        "trial": _trial,
+        "drift": _drift,
         "merge": _merge,
         "push": _push,
         "pull": _pull,
@@ -311,6 +316,39 @@ def _learn(argv: Sequence[str]) -> None:
     print(f"learn: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")
     if counts["questions"]:
         print(f"Go on with --corpus.questions {config.run_dir / LEARNED_DIR_NAME / QUESTIONS_NAME}")
+
+
+def _trial(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--promote", action="store_true")
+    action.add_argument("--rollback", action="store_true")
+    parser.add_argument("--force", action="store_true")
+    chosen, rest = _parse_some(parser, argv)
+    from drag_ray.api.run import Run
+    from drag_ray.config import load
+    from drag_ray.errors import ConfigError
+    from drag_ray.pipeline.run_config import RunConfig
+
+    if chosen.force and not chosen.promote:
+        raise ConfigError("--force: goes with --promote.")
+    named = ["--run-dir"] if rest and not rest[0].startswith("-") else []
+    config = load(RunConfig, [*named, *rest], ("run_dir",), program="drag-ray trial RUN", description=FILE_COMMANDS["trial"])
+    run = Run(config)
+    if chosen.promote or chosen.rollback:
+        change = run.promote(force=chosen.force) if chosen.promote else run.roll_back()
+        print(to_displayable(f"{change.action}: the champion is {change.champion.describe()}, it was {change.before.describe()}"))
+    else:
+        print(to_displayable(str(run.read_trial())))
+
+
+def _drift(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray drift", description=FILE_COMMANDS["drift"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose endpoint takes feedback")
+    options = parser.parse_args(argv)
+    from drag_ray.feedback.drift import format_drift, read_drift
+
+    print(to_displayable(format_drift(read_drift(options.run), options.run)))
 
 
 def _merge(argv: Sequence[str]) -> None:

@@ -1,10 +1,14 @@
-"""Options of feedback: what an endpoint keeps, and what is learned from it."""
+"""Options of feedback: what an endpoint keeps, what is learned from it, and what is tried on it."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from drag_ray.config import BaseConfig
+from drag_ray.search.config import RetrievalName
+
+TrialMode = Literal["interleave", "shadow"]
+VoiceKind = Literal["client", "session"]
 
 
 class FeedbackConfig(BaseConfig):
@@ -21,7 +25,7 @@ class FeedbackConfig(BaseConfig):
 class LearnConfig(BaseConfig):
     """Terms on which a question is made of feedback."""
 
-    voices: Literal["client", "session"] = "client"
+    voices: VoiceKind = "client"
     """who counts once: an address, or each session that a client names, where all come from one address, as behind a proxy.
     Whoever means harm can name any number of sessions"""
     min_voices: int = Field(default=3, ge=1)
@@ -30,3 +34,35 @@ class LearnConfig(BaseConfig):
     """share of those who looked at the page, by its place in the ranking, that must have opened it"""
     max_alone: int = Field(default=20, ge=0)
     """pages that are evidence by the word of one voice alone, of each voice; raise it where few people ask"""
+
+
+class TrialConfig(BaseConfig):
+    """A trial of a challenger on real requests, beside the champion, which is what answers them now. It has the requests that
+    name no model, or `champion`, and leave retrieval, order and sampling to the endpoint."""
+
+    challenger: str = ""
+    """name of the served model that is tried, or `question` for none; empty for no trial"""
+    champion: str = ""
+    """name of the served model that answers now, or `question`; the endpoint's first adapter where nothing is said. Once a
+    challenger was promoted, that is the champion, whatever stands here"""
+    retrieval: RetrievalName | None = None
+    """how the challenger finds pages; as the endpoint where nothing is said"""
+    rerank: bool | None = None
+    """whether the challenger's pages are put in another order by serve.rerank; as the endpoint where nothing is said"""
+    reranker: str = ""
+    """served model of the task rerank that puts the challenger's pages in order; empty for none"""
+    share: float = Field(default=0.5, gt=0, le=1)
+    """of these requests that take part"""
+    mode: TrialMode = "interleave"
+    """interleave shows pages of both, drawn in turns, and the test decides by which are opened and marked; shadow shows the
+    champion's and notes the ranks that the challenger gives them, by which nothing is decided"""
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """chance that a challenger that is no better is found to be, however often anybody looks"""
+    margin: float = Field(default=0.1, gt=0, lt=0.5)
+    """how far from 1/2 the share of voices that the challenger wins may be, on either side, for the two to count as equal"""
+    searches: int = Field(default=1, ge=1, le=99)
+    """searches by which a voice votes, its first ones on which it prefers either; raise it, to an odd number, where few people
+    search often"""
+    voices: VoiceKind = "client"
+    """who votes once: an address, or each session that a client names, where all come from one address, as behind a proxy.
+    Whoever means harm can name any number of sessions"""

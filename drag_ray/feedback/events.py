@@ -11,6 +11,22 @@ Action = Literal["opened", "right", "wrong", "asked_again"]
 
 
 @dataclass(frozen=True, slots=True)
+class TrialPart:
+    """The part of a search in a trial.
+
+    Attributes:
+        trial: the id of the trial.
+        teams: a letter for each page, in their order: `A` was put there by the champion, `B` by the challenger, `-` by neither.
+            Empty where the champion's pages were shown.
+        has_failed: the challenger gave none in time.
+    """
+
+    trial: str
+    teams: str = ""
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ShownSearch:
     """A search that was answered.
 
@@ -23,6 +39,7 @@ class ShownSearch:
         query: what the model wrote.
         model: who wrote it.
         pages: as they were shown, best first.
+        part: in a trial; None for none. Question, query and model are the champion's.
     """
 
     id: str
@@ -33,6 +50,7 @@ class ShownSearch:
     query: str
     model: str
     pages: tuple[Evidence, ...]
+    part: TrialPart | None = None
     kind: Literal["search"] = "search"
 
 
@@ -60,5 +78,21 @@ class Mark:
     kind: Literal["mark"] = "mark"
 
 
-Event = ShownSearch | Mark
+@dataclass(frozen=True, slots=True)
+class ShadowRanks:
+    """Ranks of the pages that a search has shown, as the challenger of a trial would have shown them.
+
+    Attributes:
+        search: the id of the search.
+        time: when, in seconds since 1970.
+        ranks: of each page, in their order; 0 for none.
+    """
+
+    search: str
+    time: int
+    ranks: tuple[int, ...]
+    kind: Literal["shadow"] = "shadow"
+
+
+Event = ShownSearch | Mark | ShadowRanks
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from random import Random
 
 from drag_ray.types import Evidence
 
@@ -53,9 +54,17 @@ class SearchIds:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def issue(self, pages: Sequence[Evidence], now: int) -> str:
+    def draw_nonce(self) -> bytes:
+        """The part of a search id that no other one has."""
+        return secrets.token_bytes(_NONCE_BYTES)
+
+    def seed(self, nonce: bytes) -> Random:
+        """Draws that belong to a search id: who has the secret can repeat them, and nobody else can foresee or read them."""
+        return Random(hmac.digest(self._secret, b"draw:" + nonce, hashlib.sha256))
+
+    def issue(self, pages: Sequence[Evidence], now: int, nonce: bytes = b"") -> str:
         """The id of a search that shows these pages, of which the first `MAX_PAGES` count."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
+        nonce = nonce or self.draw_nonce()
         shown = b"".join(_hash_page(self._secret, nonce, page) for page in pages[:MAX_PAGES])
         said = nonce + now.to_bytes(_TIME_BYTES) + shown
         return base64.urlsafe_b64encode(said + self._sign(said)).rstrip(b"=").decode()

@@ -53,7 +53,7 @@ def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visi
     for event in events:
         if isinstance(event, Mark):
             marks.append(event)
-        else:
+        elif isinstance(event, ShownSearch):
             visits[event.id] = Visit(event)
     for mark in sorted(marks, key=lambda mark: mark.time):
         visit = visits.get(mark.search)

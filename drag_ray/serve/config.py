@@ -12,7 +12,7 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
-from drag_ray.feedback.config import FeedbackConfig
+from drag_ray.feedback.config import FeedbackConfig, TrialConfig
 from drag_ray.search.config import RerankConfig, RetrievalName
 
 AUTO = "auto"
@@ -20,7 +20,10 @@ ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
 _ADAPTER = re.compile(ADAPTER_NAME + "=.+")
 QUESTION_ALONE = "question"
 """What requests name as the model where none is to write a search."""
-_TAKEN = f"{QUESTION_ALONE!r} is what requests call a search without a model; choose another name"
+CHAMPION = "champion"
+"""What requests name as the model for what answers where none is named."""
+TAKEN_NAMES = (QUESTION_ALONE, CHAMPION)
+_TAKEN = f"{QUESTION_ALONE!r} is what requests call a search without a model, and {CHAMPION!r} the champion; choose another name"
 
 
 class ServedRerankConfig(RerankConfig):
@@ -77,6 +80,9 @@ class ServeConfig(BaseConfig):
     feedback: FeedbackConfig = Field(
         default=FeedbackConfig(), description="what is kept of searches, and of what people say about them; nothing by default"
     )
+    trial: TrialConfig = Field(
+        default=TrialConfig(), description="what is tried on real requests against what answers them; nothing by default"
+    )
     page: bool = True
     """a page for people at `/`, to search and ask in a browser; it asks for the key where there is one"""
     max_queued_requests: int = Field(default=256, ge=1)
@@ -112,7 +118,7 @@ class ServeConfig(BaseConfig):
     @field_validator("served_name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if name == QUESTION_ALONE:
+        if name in TAKEN_NAMES:
             raise ValueError(_TAKEN)
         return name
 
@@ -123,11 +129,17 @@ class ServeConfig(BaseConfig):
             if not _ADAPTER.fullmatch(adapter):
                 raise ValueError(f"{adapter!r} is not name=folder, for example tuned=runs/demo/finetune/adapter")
         names = [adapter.partition("=")[0] for adapter in adapters]
-        if QUESTION_ALONE in names:
+        if set(names) & set(TAKEN_NAMES):
             raise ValueError(_TAKEN)
         if len(set(names)) < len(names):
             raise ValueError(f"an adapter name is given twice: {', '.join(names)}")
         return adapters
+
+    @model_validator(mode="after")
+    def _check_trial(self) -> "ServeConfig":
+        if self.trial.challenger and not self.feedback.enabled:
+            raise ValueError("trial.challenger needs feedback.enabled: what people open and mark decides the trial")
+        return self
 
     @model_validator(mode="after")
     def _check_replicas(self) -> "ServeConfig":

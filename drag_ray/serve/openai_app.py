@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -42,6 +42,7 @@ from drag_ray.serve.ingress.guard import (
 from drag_ray.serve.ingress.limits import Limits, RefusalError, parse_body
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
+from drag_ray.serve.search.champions import Champions
 from drag_ray.serve.search.feedback_service import FeedbackService, check_size
 from drag_ray.serve.search.live_index import IndexFolders, LiveIndex
 from drag_ray.serve.search.mcp_tools import add_mcp_route
@@ -51,8 +52,6 @@ from drag_ray.serve.search.messages import (
     AskRequest,
     FeedbackRequest,
     PageRequest,
-    QuestionRequest,
-    SearchAnswer,
     SearchRequest,
     TurnAnswer,
     read_request,
@@ -60,6 +59,7 @@ from drag_ray.serve.search.messages import (
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import open_retrieval
 from drag_ray.serve.search.search_service import SearchService
+from drag_ray.serve.search.trials import TrialService
 from drag_ray.serve.served_models import ServedModels
 from drag_ray.serve.settings import AppSettings
 from drag_ray.serve.web_page import answer_page
@@ -68,7 +68,6 @@ _NO_INDEX = (
     "this endpoint has no search index: the run that it serves had none when it started. Run the index stage "
     "(python jobs/index.py), then start the endpoint again with the same --run-dir."
 )
-_NotedT = TypeVar("_NotedT", SearchAnswer, AskAnswer)
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -82,15 +81,16 @@ def add_search_routes(app: Any) -> None:
     add_mcp_route(app, _find_service)
 
 
-def add_feedback_route(app: Any, feedback: FeedbackService) -> None:
-    """Add `/v1/feedback` to a Starlette application, whose searches are kept and answered with ids from now on."""
+def add_feedback_route(app: Any, feedback: FeedbackService, trials: TrialService) -> None:
+    """Add `/v1/feedback` to a Starlette application, whose searches are kept and answered with ids from now on, and of which some
+    take part in a trial."""
 
     async def take(request: Request) -> Response:
         body = await request.body()
         check_size(body)
         return _to_response(await feedback.take(read_request(FeedbackRequest, parse_body(body)), _find_address(request)))
 
-    app.state.feedback = feedback
+    app.state.feedback, app.state.trials = feedback, trials
     app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
 
 
@@ -103,13 +103,16 @@ def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
     app.add_route("/", show, methods=["GET"])
 
 
-def open_live_index(settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel) -> LiveIndex | None:
+def open_live_index(
+    settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel, champions: Champions | None = None
+) -> LiveIndex | None:
     """The index with an engine; None for an endpoint without one.
 
     Args:
         settings: what is served.
         engine: vLLM's `AsyncLLM`.
         adapters, use_model: as of `ServedModels`.
+        champions: as of `SearchService`.
     """
     if not settings.index_dir:
         return None
@@ -125,9 +128,16 @@ def open_live_index(settings: AppSettings, engine: Any, adapters: Mapping[str, A
         searcher = Searcher(folders.index.path / "search_index", holder=folders)
         vectors_dir = (folders.embed or folders.index).path / vectors.DIR_NAME
         retrieval = open_retrieval(searcher, vectors_dir, settings.serve.retrieval, settings.serve.rerank)
-        return SearchService(searcher, retrieval, models, client.draw, Limits(settings.serve), recorder, tracer, images)
+        return SearchService(
+            searcher, retrieval, models, client.draw, Limits(settings.serve), recorder, tracer, images, champions
+        )
 
     return LiveIndex(settings, open_service)
+
+
+def open_champions(settings: AppSettings) -> Champions | None:
+    """The champions of the run whose index is served; None where none is."""
+    return Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
 
 
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:
@@ -210,7 +220,10 @@ async def _describe_index(request: Request) -> Response:
 
 async def _search(request: Request) -> Response:
     wanted = read_request(SearchRequest, parse_body(await request.body()))
-    return _to_response(await _note(request, wanted, await (await _find_service(request)).search(wanted)))
+    service, trials = await _find_service(request), getattr(request.app.state, "trials", None)
+    if isinstance(trials, TrialService):
+        return _to_response(await trials.search(service, wanted, _find_address(request)))
+    return _to_response(await service.search(wanted))
 
 
 async def _read_page(request: Request) -> Response:
@@ -233,12 +246,10 @@ async def _note_last(
     """The same, of which the answer at the end has a search id, where feedback is taken."""
     async with aclosing(answers):
         async for answer in answers:
-            yield await _note(request, wanted, answer) if isinstance(answer, AskAnswer) else answer
-
-
-async def _note(request: Request, wanted: QuestionRequest, answer: _NotedT) -> _NotedT:
-    feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
-    return await feedback.note(answer, wanted.session, _find_address(request)) if feedback else answer
+            feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
+            if feedback and isinstance(answer, AskAnswer):
+                answer = await feedback.note(answer, wanted.session, _find_address(request))
+            yield answer
 
 
 def _find_address(request: Request) -> str:
@@ -298,7 +309,7 @@ async def build_openai_app(
     by_name = state.openai_serving_models.lora_requests
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
-    state.live_index = open_live_index(settings, engine, by_name, adapters.use)
+    state.live_index = open_live_index(settings, engine, by_name, adapters.use, state.champions)
     if state.live_index and settings.serve.index_check_s:
         state.watching = asyncio.create_task(state.live_index.watch())  # a task that nothing refers to may be collected
     end_turns_at(engine)
@@ -361,8 +372,10 @@ def build_guarded_app(
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
-    if settings.feedback_dir:
-        add_feedback_route(app, FeedbackService(Path(settings.feedback_dir), config.feedback))
+    app.state.champions = champions = open_champions(settings)
+    if settings.feedback_dir and champions:
+        feedback = FeedbackService(Path(settings.feedback_dir), config.feedback)
+        add_feedback_route(app, feedback, TrialService(feedback, champions, config.trial.share))
     if config.page:
         add_page_route(app, bool(settings.keys), takes_feedback=bool(settings.feedback_dir))
     if config.adapter_dirs:

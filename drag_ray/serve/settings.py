@@ -21,6 +21,7 @@ from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, ServeError
 from drag_ray.evaluate.outcome import read_question_weights
+from drag_ray.feedback.ledger import Trial
 from drag_ray.feedback.log import DIR_NAME as FEEDBACK_DIR_NAME
 from drag_ray.feedback.log import make_secret
 from drag_ray.search.index import read_fingerprint
@@ -34,6 +35,7 @@ from drag_ray.serve.adapters.adapter_files import (
 )
 from drag_ray.serve.config import AUTO, ServeConfig, ServeSections
 from drag_ray.serve.ingress.key import Key, KeyHash, check_groups, hash_key
+from drag_ray.serve.trial_settings import open_trial
 from drag_ray.stage_runs.damage import refuse_damage
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import require_manifest
@@ -151,7 +153,9 @@ class AppSettings:
         keys: recognise the keys; none where requests need none.
         index_dir: the search index; empty for an endpoint without one.
         vectors_dir: that of its vectors, there or not.
+        run_dir: folder of the run whose index is searched; empty for an endpoint without one.
         feedback_dir: where feedback is kept; empty where none is taken.
+        trial: on requests that name no model; None for none.
         parsers: of the replies to chats.
         question_weights: by the names of models that an evaluation found them for.
         telemetry: where spans of searches go.
@@ -167,7 +171,9 @@ class AppSettings:
     keys: tuple[KeyHash, ...] = ()
     index_dir: str = ""
     vectors_dir: str = ""
+    run_dir: str = ""
     feedback_dir: str = ""
+    trial: Trial | None = None
     parsers: Parsers = field(default_factory=Parsers)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -193,6 +199,9 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
         vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
         check_groups(keys, read_access_column(Path(index_dir)))
     say_other_origins(index_dir, records, serve.evaluation)
+    index_stage_dir = inputs.find("index")
+    feedback_dir, run_dir = _open_feedback(serve, index_stage_dir), index_stage_dir and index_stage_dir.absolute().parent
+    by_name = {name: records[name].agent if name in records else sections.agent for name in (serve.served_name, *adapters)}
     features = serve.rerank.features
     resolved = {
         "rerank": serve.rerank.model_copy(update={"features": features and features.resolve()}),
@@ -210,7 +219,9 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
         keys=tuple(hash_key(key.text, key.groups) for key in keys),
         index_dir=index_dir,
         vectors_dir=vectors_dir,
-        feedback_dir=_open_feedback(serve, inputs.find("index")),
+        run_dir=str(run_dir or ""),
+        feedback_dir=feedback_dir,
+        trial=open_trial(serve, run_dir, adapters, by_name) if run_dir else None,
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
         telemetry=sections.telemetry,
@@ -293,6 +304,7 @@ def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig
     for doubt in _list_doubts(index_dir / "search_index", config):
         _refuse_doubt(doubt, config)
     vectors_dir = find_vectors(index_dir, embed_dir, config.retrieval, "serve.retrieval")
+    find_vectors(index_dir, embed_dir, config.trial.retrieval or "bm25", "serve.trial.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)
         find_vectors(index_dir, embed_dir, agent.retrieval, "agent.retrieval")

@@ -12,9 +12,9 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_720,
-    "api": 1_230,
+    "api": 1_300,
     "baselines": 2_110,
-    "cli": 690,
+    "cli": 730,
     "cluster": 1_280,
     "collect": 180,
     "corpus": 4_430,
@@ -22,7 +22,7 @@ LINES = {
     "engine": 4_090,
     "evaluate": 5_810,
     "examples": 280,
-    "feedback": 880,
+    "feedback": 1_750,
     "finetune": 5_920,
     "format": 2_760,
     "index": 960,
@@ -33,7 +33,7 @@ LINES = {
     "rl": 1_070,
     "rollout": 3_320,
     "search": 3_090,
-    "serve": 5_310,
+    "serve": 5_680,
     "stage_runs": 830,
     "storage": 980,
     "tools": 2_640,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_290,
 }
 """Of each package, and of the modules at the top."""
-FILES = 455
-OPTIONS = 395
+FILES = 463
+OPTIONS = 406
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 53_490
+TEST_LINES = 53_990
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -17,7 +17,7 @@ HEAVY = ("ray", "torch", "vllm", "transformers", "trl", "peft", "polars", "tanti
 
 
 def test_there_is_a_job_for_each_command() -> None:
-    assert set(JOBS) == {*STAGES, "serve", "pipeline", "learn"}
+    assert set(JOBS) == {*STAGES, "serve", "pipeline", "learn", "trial"}
 
 
 @pytest.mark.seconds

@@ -114,6 +114,8 @@ COMMAND_LINES = {
     "review runs/small --port 0": "serve",
     "kinds runs/small": "/questions: no manifest.json",
     "learn runs/small": "no feedback",
+    "trial runs/small": "no trial",
+    "drift runs/small": "no feedback",
     "merge adapter merged": "train",
     "push runs/small {store}": "works",
     "pull {store} runs/pulled": "works",

@@ -46,6 +46,7 @@ from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_model
 from drag_ray.errors import ServeError
 from drag_ray.feedback.events import Mark, ShownSearch
+from drag_ray.feedback.ledger import Ledger
 from drag_ray.feedback.log import read_events, read_secret
 from drag_ray.feedback.search_ids import SearchIds
 from drag_ray.finetune.publication import merge_adapter
@@ -132,6 +133,8 @@ def endpoint(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "serve.max-wait-s": 0.05,  # less than replies of 32 tokens take: who has to wait is refused
         "serve.tool-call-parser": "hermes",
         "serve.feedback.enabled": True,
+        "serve.trial.challenger": "question",
+        "serve.trial.share": 1,
     }
     with serve_run(options, SPT_NOENV=READABLE["SPT_NOENV"]) as endpoint:
         yield endpoint
@@ -305,6 +308,22 @@ async def test_a_newer_index_is_searched_without_a_restart_and_no_request_fails(
         is_over = True
         await asyncio.gather(*asking)
     assert totals == {2, 3, 5}
+
+
+def test_a_trial_has_real_requests_and_a_promotion_is_taken_without_a_restart(client: openai.OpenAI, run_dir: Path) -> None:
+    found: Any = client.post("/search", cast_to=object, body={"question": ASKED})
+    searches = {event.id: event for event in read_events(run_dir / "feedback") if isinstance(event, ShownSearch)}
+    part, trial = searches[found["search_id"][:12]].part, Ledger(run_dir).trial
+    assert part
+    assert trial
+    assert (part.trial, part.has_failed, len(part.teams)) == (trial.id, False, len(found["pages"]))
+    assert found["model"] == "tuned"
+    for action, model in ((["--promote", "--force"], "question"), (["--rollback"], "tuned")):
+        assert main(["trial", str(run_dir), *action]) == 0
+        deadline = time.monotonic() + PATIENCE_S
+        while (answer := cast(Any, client.post("/search", cast_to=object, body={"question": ASKED})))["model"] != model:
+            assert time.monotonic() < deadline, answer["model"]
+            time.sleep(0.2)
 
 
 def test_what_the_dashboard_shows_is_exported(endpoint: Endpoint, client: openai.OpenAI) -> None:

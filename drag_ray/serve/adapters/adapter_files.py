@@ -14,7 +14,7 @@ from drag_ray.errors import DataError, ServeError, TrainError
 from drag_ray.evaluate.outcome import read_index_fingerprint
 from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter, find_merged, find_model
 from drag_ray.search.index import read_fingerprint
-from drag_ray.serve.config import ADAPTER_NAME, QUESTION_ALONE, ServeConfig
+from drag_ray.serve.config import ADAPTER_NAME, CHAMPION, QUESTION_ALONE, TAKEN_NAMES, ServeConfig
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.stage_runs.damage import refuse_damage
 
@@ -194,11 +194,11 @@ class AdapterFolders:
             raise RefusalError(
                 400, "lora_name and lora_path must be strings, and load_inplace, where it is given, true or false."
             )
-        if not re.fullmatch(ADAPTER_NAME, name) or name in (self.config.served_name, QUESTION_ALONE):
+        if not re.fullmatch(ADAPTER_NAME, name) or name in (self.config.served_name, *TAKEN_NAMES):
             raise RefusalError(
                 400,
                 f"lora_name {name[:80]!r}: letters, digits, `_`, `.` and `-`, and neither the base model's name nor "
-                f"{QUESTION_ALONE!r}.",
+                f"{QUESTION_ALONE!r} or {CHAMPION!r}.",
             )
         folder = self._resolve(path)
         try:

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 
 from drag_ray.errors import ArtifactError
 from drag_ray.feedback.config import FeedbackConfig
 from drag_ray.feedback.counting import HourlyCounts
-from drag_ray.feedback.events import Mark, ShownSearch
+from drag_ray.feedback.events import Mark, ShadowRanks, ShownSearch, TrialPart
 from drag_ray.feedback.log import EventLog, read_secret
 from drag_ray.feedback.search_ids import MAX_PAGES, SHORT_CHARS, IssuedSearch, SearchIds
 from drag_ray.serve.ingress.limits import RefusalError
@@ -49,10 +50,24 @@ class FeedbackService:
         self._log.remove_expired()
         self._of_searches, self._of_clients, self._of_all = HourlyCounts(), HourlyCounts(), HourlyCounts()
 
-    async def note(self, answer: _AnswerT, session: str, address: str) -> _AnswerT:
-        """The answer with a search id, once it is kept; without one where it cannot be, which the log says: people search on."""
+    def begin(self) -> tuple[bytes, Random]:
+        """The part of a search id that no other one has, and draws that belong to it."""
+        nonce = self._ids.draw_nonce()
+        return nonce, self._ids.seed(nonce)
+
+    async def note(
+        self, answer: _AnswerT, session: str, address: str, nonce: bytes = b"", part: TrialPart | None = None
+    ) -> _AnswerT:
+        """The answer with a search id, once it is kept; without one where it cannot be, which the log says: people search on.
+
+        Args:
+            session: as the client names it.
+            address: of the client.
+            nonce: of the search, where it was begun.
+            part: of the search in a trial.
+        """
         pages, now = _list_pages(answer), int(self._clock())
-        search_id = self._ids.issue(pages, now)
+        search_id = self._ids.issue(pages, now, nonce)
         queries = [answer.query or ""] if isinstance(answer, SearchAnswer) else [turn.query for turn in answer.turns]
         event = ShownSearch(
             id=search_id[:SHORT_CHARS],
@@ -63,6 +78,7 @@ class FeedbackService:
             query=" | ".join(filter(None, queries)) if self._config.text else "",
             model=answer.model,
             pages=tuple(pages),
+            part=part,
         )
         try:
             await self._log.append(event)
@@ -70,6 +86,13 @@ class FeedbackService:
             _logger.error("a search is not kept, and nobody can say anything about it: %s", error)
             return answer
         return answer.model_copy(update={"search_id": search_id})
+
+    async def note_shadow(self, search_id: str, ranks: tuple[int, ...]) -> None:
+        """Keep the ranks that a challenger gives to the pages of a search; the log says where that cannot be."""
+        try:
+            await self._log.append(ShadowRanks(search_id[:SHORT_CHARS], int(self._clock()), ranks))
+        except ArtifactError as error:
+            _logger.error("what a challenger has found is not kept: %s", error)
 
     async def take(self, request: FeedbackRequest, address: str) -> FeedbackAnswer:
         """Keep a mark.

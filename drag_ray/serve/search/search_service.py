@@ -33,6 +33,7 @@ from drag_ray.search.vectors import PROBE
 from drag_ray.serve.config import QUESTION_ALONE
 from drag_ray.serve.ingress.key import Groups
 from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.search.champions import Champions
 from drag_ray.serve.search.messages import (
     AskAnswer,
     AskRequest,
@@ -73,6 +74,7 @@ class SearchService:
         recorder: is told of each request.
         tracer: runs the rollout of a request.
         images: what the engine and the tools of requests see; None where the model sees none.
+        champions: knows who answers requests that name nobody; None for the default model.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class SearchService:
         recorder: RequestRecorder | None = None,
         tracer: RolloutTracer | None = None,
         images: EndpointImages | None = None,
+        champions: Champions | None = None,
     ) -> None:
+        self._champions = champions
         self._searcher = searcher
         self._retrieval = retrieval
         self._models = models
@@ -165,8 +169,11 @@ class SearchService:
         """Forget what was kept for later requests: there are none any more."""
         self._kept.clear()
 
-    async def search(self, request: SearchRequest) -> SearchAnswer:
+    async def search(self, request: SearchRequest, tool: str = "search") -> SearchAnswer:
         """The pages that a model's first search finds, or those of the question alone.
+
+        Args:
+            tool: what the request is recorded as.
 
         Raises:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
@@ -174,9 +181,10 @@ class SearchService:
         """
         if request.filter is not None:
             return await (await self._narrow(request.filter)).search(request.model_copy(update={"filter": None}))
+        request = self._champions.resolve(request) if self._champions else request
         alone = request.model == QUESTION_ALONE
         used = self._models.base_name if alone else request.model
-        with self._begin_images() as images, self._record("search") as counts, self._use_model(request, used) as (model, agent):
+        with self._begin_images() as images, self._record(tool) as counts, self._use_model(request, used) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
@@ -239,6 +247,7 @@ class SearchService:
                 async for answer in answers:
                     yield answer
             return
+        request = self._champions.resolve(request) if self._champions else request
         with (
             self._begin_images() as images,
             self._record("ask") as counts,
