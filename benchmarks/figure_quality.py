@@ -81,7 +81,7 @@ def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = L
 
 
 def write_effect() -> str:
-    """What can be had without a trained model and with one; a star where it differs from the question, surely."""
+    """What can be had without a trained model and with one; a star where it differs significantly from the question."""
 
     def write_cell(row: Any) -> str:
         if row is None:

@@ -32,11 +32,11 @@ class CostConfig(BaseConfig):
     """The prices of machines, in whichever currency, and how much a stage may cost."""
 
     gpu_hour: float = Field(default=0.0, ge=0)
-    """price of an hour of one GPU that the cluster has, used or not; 0: not known"""
+    """price of one GPU of the cluster for an hour, used or not; 0: unknown"""
     cpu_hour: float = Field(default=0.0, ge=0)
-    """price of an hour of one CPU core that the cluster has; 0: not known, or part of the GPU's"""
+    """price of one CPU core of the cluster for an hour, used or not; 0: unknown, or included in the GPU's"""
     budget: float = Field(default=0.0, ge=0)
-    """what a stage's machines may cost, over all its starts. Then it stops, and with a larger budget it goes on. 0: no end"""
+    """largest machine cost of a stage, over all its starts; then it stops, and continues with a larger budget. 0: no limit"""
 
     @property
     def has_prices(self) -> bool:

@@ -19,7 +19,7 @@ LINES = {
     "collect": 180,
     "corpus": 4_150,
     "embed": 90,
-    "engine": 4_090,
+    "engine": 4_080,
     "evaluate": 5_810,
     "examples": 280,
     "finetune": 5_920,
