@@ -90,7 +90,7 @@ class Ledger:
     def __enter__(self) -> Self:
         if self._config.budget and threading.current_thread() is not threading.main_thread():
             raise ConfigError(
-                "cost.budget ends a stage that runs in the main thread alone: leave it out, or run the stage there."
+                "cost.budget works only for a stage that runs in the main thread: leave it out, or run the stage there."
             )
         if self._config.has_prices:
             self._read()
@@ -155,7 +155,7 @@ class Ledger:
         if self._is_spent():
             raise BudgetError(
                 f"the machines of this stage have cost {self._compute_cost():.4g}, and cost.budget is {self._config.budget:.4g}. "
-                "What is finished is kept: start the same command with a larger budget to go on."
+                "What is finished is kept: run the same command with a larger budget to continue."
             )
 
 

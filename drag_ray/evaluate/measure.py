@@ -126,7 +126,7 @@ def choose_criterion(task: str) -> Criterion:
         DataError: there is no such task.
     """
     if task not in TASKS:
-        raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. They are of another version.")
+        raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. Another version made them.")
     return CRITERIA[TASKS[task].scored_by]
 
 

@@ -137,7 +137,7 @@ class RlSections(Sections):
                 "that drew it, whose log-probabilities engines record at temperature 1. Take full."
             )
         if self.process.judge.enabled:
-            raise ConfigError("process.judge.enabled: rl scores rollouts by evidence and answers alone. Leave the judge out.")
+            raise ConfigError("process.judge.enabled: rl scores rollouts only by evidence and answers. Leave the judge out.")
         self.process.list_code()
         if not self.engine.logprobs and compares_with_engine:
             raise ConfigError(
