@@ -20,7 +20,7 @@ LINES = {
     "corpus": 4_150,
     "embed": 90,
     "engine": 4_080,
-    "evaluate": 5_810,
+    "evaluate": 5_820,
     "examples": 280,
     "finetune": 5_920,
     "format": 2_760,
@@ -44,7 +44,7 @@ LINES = {
 FILES = 440
 OPTIONS = 383
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 51_580
+TEST_LINES = 51_640
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
