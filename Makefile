@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint quick quick-lint quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs lock audit sbom clean
+.PHONY: help setup demo serve test check lint quick quick-lint quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs dist lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,8 +51,9 @@ test: setup ## everything that CI runs
 check: setup ## the fast part, side by side
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target quick-lint quick-half quick-rest
 
-lint: setup ## ruff and pyright
+lint: setup ## ruff, pyright, and hadolint of the Dockerfile
 	$(RUFF)
+	$(BIN)/hadolint runtime_env/clusters/kuberay/Dockerfile
 	$(PYRIGHT)
 
 quick-lint: setup
@@ -109,6 +110,11 @@ docs: setup ## the documentation as a site, in dist/site; fails on a link that l
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/docs.txt \
 	  mkdocs build --strict
 	@echo dist/site/index.html
+
+dist: setup ## build the wheel and the source archive, in dist/packages
+	@rm -rf dist/packages
+	@$(BIN)/python -m uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist/packages
+	@ls dist/packages/*
 
 lock: ## resolve the packages of pyproject.toml into the pinned lists
 	@for name in cpu gpu dev audit docs; do \

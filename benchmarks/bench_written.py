@@ -5,7 +5,7 @@ python benchmarks/bench_written.py own=FOLDER,FOLDER written=FOLDER,FOLDER ... [
 A name stands for folders that `bench_rankers.py --out` has filled, the first for trainings on the sets' own questions; the test
 questions of a set are the same in all, real ones over documents of their own. Each ranking is compared with the best search
 that needs no training, with the same ranking of the first name, and with that of the second. `of_gain` is the part of what own
-questions gain in MRR above the best untrained search, where they surely gain. `--questions` names what the writers have left:
+questions gain in MRR above the best untrained search, where that gain is significant. `--questions` names what the writers left:
 FOLDER/WRITER/SET with the manifest of each stage `questions`, whose counts are kept too.
 """
 

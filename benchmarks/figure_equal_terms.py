@@ -7,11 +7,11 @@ from figure_cells import read_results, short, to_table
 _MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _SETS = ("medquad", "fairytaleqa")
 SEARCHES = {
-    "the question by words (BM25)": "question",
-    "by vectors (`dense`)": "dense",
-    "by both (`hybrid`)": "hybrid",
-    "by words, reranked": "rerank",
-    "by both, reranked": "hybrid+rerank",
+    "question, words (BM25)": "question",
+    "question, vectors (`dense`)": "dense",
+    "question, words and vectors (`hybrid`)": "hybrid",
+    "question, words, reranked": "rerank",
+    "question, words and vectors, reranked": "hybrid+rerank",
 }
 """Those that write nothing, with their policies."""
 
@@ -19,7 +19,7 @@ SEARCHES = {
 def write_equal_terms() -> str:
     """What each search finds, and beside it what a small model adds, as far as it was measured."""
     found = {(row["set"], row["policy"]): row for row in read_results("equal_terms")["rows"]}
-    added = {"by words, with what SmolLM2-135M adds": "base", "by words, with what it adds when tuned": "tuned"}
+    added = {"SmolLM2-135M as query writer, words": "base", "the same, tuned": "tuned"}
     rows = [[text, *(_write_cell(found.get((name, policy))) for name in _SETS)] for text, policy in (SEARCHES | added).items()]
     return to_table(["Hit@1 / Hit@3 / Hit@10 / MRR", *_SETS], rows)
 

@@ -7,15 +7,15 @@ from figure_cells import read_results, spread, tested_difference, to_table
 
 _MEASURES = {"hit1": "Hit@1", "hit3": "Hit@3", "hit10": "Hit@10", "mrr": "MRR"}
 _POLICIES = {
-    "the question by words (BM25)": "question",
-    "its key words": "question_keywords",
-    "the question by vectors (`dense`)": "dense",
-    "by both (`hybrid`)": "hybrid",
-    "`templates`, by both": "templates+hybrid",
-    "`features`, of what both find": "features",
-    "question + what the tuned model adds": "tuned",
-    "question + what the tuned model adds, by both": "tuned+hybrid",
-    "**the question, reranked**": "rerank",
+    "question, words (BM25)": "question",
+    "question, key words": "question_keywords",
+    "question, vectors (`dense`)": "dense",
+    "question, words and vectors (`hybrid`)": "hybrid",
+    "`templates`, words and vectors": "templates+hybrid",
+    "`features` over words and vectors": "features",
+    "tuned query writer": "tuned",
+    "tuned query writer, words and vectors": "tuned+hybrid",
+    "**question, reranked**": "rerank",
 }
 
 

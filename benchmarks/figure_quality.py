@@ -18,15 +18,15 @@ def write_demo() -> str:
     """What the demo's report said."""
     results = read_results("demo")
     names = {
-        "question": "the question as it stands",
-        "question_keywords": "its key words",
+        "question": "question, words (BM25)",
+        "question_keywords": "question, key words",
         "rm3": "RM3",
-        "neighbours": "words of the pages of similar questions (`neighbours`)",
-        "features": "the question, its pages put in order by a few features (`features`)",
-        "base": "question + what SmolLM2-135M adds",
-        "tuned": "question + what the tuned model adds",
-        "rerank": "**the question, its pages read by the trained cross-encoder**",
-        "tuned+rerank": "question + what the tuned model adds, read by it",
+        "neighbours": "question + words of pages of similar questions (`neighbours`)",
+        "features": "question, pages reordered by `features`",
+        "base": "SmolLM2-135M as query writer",
+        "tuned": "the same, tuned",
+        "rerank": "**question, reranked by the trained cross-encoder**",
+        "tuned+rerank": "tuned query writer, reranked by the same",
     }
     hits = ("hit_at_1", "hit_at_3", "hit_at_10")
 
@@ -81,7 +81,7 @@ def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = L
 
 
 def write_effect() -> str:
-    """What can be had without a trained model and with one; a star where it differs from the question, surely."""
+    """What can be had without a trained model and with one; a star where it differs significantly from the question."""
 
     def write_cell(row: Any) -> str:
         if row is None:
@@ -96,16 +96,16 @@ def write_effect() -> str:
         ("`neighbours`", "neighbours", ""),
         ("`templates`", "templates", ""),
         ("`features`", "features", ""),
-        ("question + what SmolLM2-135M adds", "base", "embedded"),
-        ("question + what SmolLM2-135M adds when tuned: SFT", "tuned", "embedded"),
+        ("SmolLM2-135M as query writer", "base", "embedded"),
+        ("the same, tuned: SFT", "tuned", "embedded"),
         (f"HyDE, {LARGE}", "hyde", LARGE),
         ("Query2doc, the same model", "query2doc", LARGE),
-        ("question + what the same model adds", "base", LARGE),
-        ("question + what the larger one adds when tuned: SFT", "round1", LARGE),
+        ("the same model as query writer", "base", LARGE),
+        ("the same, tuned: SFT", "round1", LARGE),
         ("SFT, then DPO", "round2", LARGE),
         ("SFT on rows of fewer questions", "tuned", LARGE),
-        ("question, by vectors (`dense`)", "dense", ""),
-        ("question, by words and by vectors (`hybrid`)", "hybrid", ""),
+        ("question, vectors (`dense`)", "dense", ""),
+        ("question, words and vectors (`hybrid`)", "hybrid", ""),
     )
     sets = ("medquad", "fairytaleqa", "manuals")
     rows = [[text, *(write_cell(find_effect(name, policy, model)) for name in sets)] for text, policy, model in policies]
@@ -116,10 +116,10 @@ def write_recipe() -> str:
     """Two rounds on a GPU."""
     rows_of = read_results("recipe_medquad_all_questions")["counts"]
     policies = (
-        ("the question as it stands", "question", ""),
+        ("question, words (BM25)", "question", ""),
         ("HyDE", "hyde", LARGE),
         ("Query2doc", "query2doc", LARGE),
-        ("question + what the model adds", "base", LARGE),
+        ("untrained query writer", "base", LARGE),
         ("`templates`", "templates", ""),
         (f"round 1: SFT on {rows_of['rounds/1/finetune']['rows']:,} rows", "round1", LARGE),
         (f"round 2: DPO on {rows_of['rounds/2/finetune']['rows']:,} pairs of round 1's own replies", "round2", LARGE),

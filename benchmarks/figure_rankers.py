@@ -6,15 +6,15 @@ from typing import Any
 from figure_cells import percent, read_results, short, spread, tested_difference, to_table
 
 _RANKINGS = {
-    "the question by words (BM25)": "question",
-    "`features`, of what words find": "features",
-    "by vectors (`dense`), untrained": "dense",
-    "by both (`hybrid`), untrained": "hybrid",
-    "by vectors of a trained embedder": "tuned_dense",
-    "by words and these vectors": "tuned_hybrid",
+    "words (BM25)": "question",
+    "`features` over words": "features",
+    "vectors (`dense`), untrained": "dense",
+    "words and vectors (`hybrid`), untrained": "hybrid",
+    "vectors of a trained embedder": "tuned_dense",
+    "words and vectors of a trained embedder": "tuned_hybrid",
     "**a trained cross-encoder** over words": "ce@20",
-    "the same with its best `weight`": "ce_blend@20",
-    "over words and vectors, with its best `weight`": "ce_hybrid_blend@20",
+    "trained cross-encoder with its best `weight`": "ce_blend@20",
+    "the same over words and vectors": "ce_hybrid_blend@20",
 }
 _MOVED = {
     "cross-encoder alone": "ce@20",
@@ -24,17 +24,17 @@ _MOVED = {
 
 
 _READ = {
-    "the question by words (BM25)": "question",
-    "by vectors (`dense`), untrained": "dense",
-    "by both (`hybrid`), untrained": "hybrid",
+    "words (BM25)": "question",
+    "vectors (`dense`), untrained": "dense",
+    "words and vectors (`hybrid`), untrained": "hybrid",
     "`features`": "features",
-    "by vectors of a trained embedder": "tuned_dense",
-    "the same, distilled": "tuned_dense_distilled",
-    "by words and the vectors of a trained embedder": "tuned_hybrid",
+    "vectors of a trained embedder": "tuned_dense",
+    "vectors of a trained embedder, distilled": "tuned_dense_distilled",
+    "words and vectors of a trained embedder": "tuned_hybrid",
     "a trained cross-encoder": "ce@20",
-    "the same, distilled from the reader ": "ce_distilled@20",
+    "a trained cross-encoder, distilled from the reader": "ce_distilled@20",
     "cross-encoder and `features`": "ce_stacked@20",
-    "the same, distilled from the reader": "ce_distilled_stacked@20",
+    "cross-encoder and `features`, distilled from the reader": "ce_distilled_stacked@20",
     "a trained reader (1.5B)": "reader@20",
     "reader and `features`": "reader_stacked@20",
 }

@@ -33,19 +33,19 @@ COLUMNS = (
     Column("fairytaleqa", LARGE),
 )
 _POLICIES = {
-    "the question by words (BM25)": "question",
-    "its key words": "question_keywords",
+    "question, words (BM25)": "question",
+    "question, key words": "question_keywords",
     "`templates`": "templates",
-    "the question by vectors (`dense`)": "dense",
-    "by both (`hybrid`)": "hybrid",
-    "`templates`, by both": "templates+hybrid",
-    "question + what the model adds": "base",
-    "the same by both": "base+hybrid",
-    "question + what the tuned model adds": "tuned",
-    "that by both": "tuned+hybrid",
-    "**the question, reranked**": "rerank",
-    "question + what the model adds, reranked": "base+rerank",
-    "question + what the tuned model adds, reranked": "tuned+rerank",
+    "question, vectors (`dense`)": "dense",
+    "question, words and vectors (`hybrid`)": "hybrid",
+    "`templates`, words and vectors": "templates+hybrid",
+    "untrained query writer": "base",
+    "untrained query writer, words and vectors": "base+hybrid",
+    "tuned query writer": "tuned",
+    "tuned query writer, words and vectors": "tuned+hybrid",
+    "**question, reranked**": "rerank",
+    "untrained query writer, reranked": "base+rerank",
+    "tuned query writer, reranked": "tuned+rerank",
 }
 
 

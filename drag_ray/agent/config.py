@@ -45,11 +45,11 @@ class RerankOptions(BaseConfig):
     """The windows in which candidates are put in order, the last ones first."""
 
     candidates: int = Field(default=50, ge=2)
-    """first candidates of a list that are put in order; the others stay behind them"""
+    """first candidates of a list that are ordered; the others keep their places behind them"""
     window: int = Field(default=20, ge=2)
-    """candidates that are shown at once; as many as `candidates` for all of them in one go"""
+    """candidates that are shown at once; equal to `candidates` to show all at once"""
     step: int = Field(default=10, ge=1)
-    """by how many candidates the next window is nearer to the front"""
+    """candidates by which each window is nearer to the front than the previous one"""
 
     @model_validator(mode="after")
     def _leaves_no_gap(self) -> "RerankOptions":
@@ -64,62 +64,61 @@ class AgentConfig(BaseConfig):
     """Options of the agent: what it is told, what it sees and how long it may go on."""
 
     task: TaskName = "find_page"
-    """what is asked of the model; find_page: the page that answers a question; rerank: the order of candidates, which are those
-    that a question names or what the index finds for it; answer: the answer to a question, with the help of tools"""
+    """task of the model; find_page: find the page that answers a question; rerank: order candidates, which are those that a
+    question names or what the index finds for it; answer: answer a question with the help of tools"""
     rerank: RerankOptions = RerankOptions()
     """windows of the task rerank"""
     protocol: ProtocolName = Field(
         default="tags",
-        description="how actions are written; "
-        + "; ".join(f"{protocol.name}: {protocol.summary}" for protocol in PROTOCOLS.values()),
+        description="form of actions; " + "; ".join(f"{protocol.name}: {protocol.summary}" for protocol in PROTOCOLS.values()),
     )
     query_mode: Literal["rewrite", "expand"] = "expand"
-    """what the model writes; rewrite: the query that is searched; expand: words that are searched together with the question,
-    with a weight where the model wants one (as in prognosis^2), or nothing: its start is what the question itself finds"""
+    """what the model writes; rewrite: the whole query; expand: words that are searched together with the question, each with
+    an optional weight (as in prognosis^2), or nothing, which finds what the question finds"""
     question_weight: float = Field(default=2.0, gt=0, le=100)
-    """expand: how much a word of the question counts beside an added one"""
+    """expand: weight of a word of the question relative to an added one"""
     question_words: WordsName = "key"
-    """expand: which words of the question are searched, where the policy starts from and what its gain is measured by; key: those
-    that are no stop words of English; all: every word, for what is no question but a sentence of the pages"""
+    """expand: words of the question that are searched, on which the policy builds and by which its gain is measured; key:
+    those that are not English stop words; all: every word, for sentences of the pages instead of questions"""
     max_iterations: int = Field(default=1, ge=1)
-    """model replies a rollout may take; the last of several is asked for the answer. One is a search and no answer. In the task
-    rerank with tools: replies that a window may take, the last of which is asked for the order"""
+    """largest number of model replies in a rollout; the last of several is asked for the answer. 1 is a search without an
+    answer. In the task rerank with tools: replies for each window, the last of which is asked for the order"""
     retrieval: RetrievalName = "bm25"
-    """what finds pages for what the model writes, and for the question that it is measured by: words, the vectors of the index
-    (embedding.model), or both"""
+    """search for the model's queries and for the question that they are compared with: words (bm25), the vectors of the index
+    (dense; embedding.model), or both (hybrid)"""
     dense_weight: float | None = Field(default=None, ge=0.0, le=1.0)
-    """hybrid, of this agent, of baselines and of endpoints: what the score by vectors counts beside that by words, which has the
-    rest, both standardised; without it rankings are fused by their ranks. The stage `tune` says which weight finds most"""
+    """hybrid, for this agent, baselines and endpoints: weight of the vector score; the word score has the rest, both
+    standardised. Without it rankings are fused by rank. The stage `tune` names the best weight"""
     top_k: int = Field(default=3, ge=1)
     """pages shown after a search"""
     depth: int = Field(default=10, ge=1)
-    """ranks that are recorded of each search, for evaluation; at least top_k"""
+    """recorded ranks of each search, for evaluation; at least top_k"""
     page_view: Literal["text", "image"] = "text"
-    """what the model is shown of a page: its text, or its picture (the index must hold page images: corpus.page_images)"""
+    """form in which pages are shown to the model: text or image (needs corpus.page_images)"""
     image_searches: int = Field(default=0, ge=0)
-    """searches and calls whose images stay in the prompt, the latest; older ones leave behind what they were called; 0 keeps all.
-    The images of a question always stay"""
+    """latest searches and calls whose images stay in the prompt; of older ones only the names stay; 0 keeps all. The images of
+    a question always stay"""
     text_searches: int = Field(default=0, ge=0)
-    """searches and calls whose text stays in the prompt, the latest; of older ones the lines stay that name pages, or the first
-    line; 0 keeps all"""
+    """latest searches and calls whose text stays in the prompt; of older ones only the lines that name pages, or the first
+    line, stay; 0 keeps all"""
     max_images: int = Field(default=8, ge=1)
-    """images that tools may return in a rollout; a call that would return more has failed"""
+    """images that tools may return in a rollout; a call that would return more fails"""
     page_chars: int = Field(default=2000, ge=1)
     """characters of a page's text that are shown"""
     max_tokens: int = Field(default=4096, ge=1)
     """tokens of one reply"""
     tools: tuple[str, ...] = ("search",)
-    """what the model can call besides giving its answer, `search` among it but in the task rerank, which does not search; others
-    than that need the protocol tools, where the task has none of its own, and several iterations. Names of tools that ship
-    (docs/tools.md), of those of tool_modules, and of mcp_servers"""
+    """tools that the model can call; `search` is required except in the task rerank, which does not search. Other tools need
+    the protocol tools, unless the task has its own, and several iterations. Names are those of shipped tools (docs/tools.md),
+    of tool_modules and of mcp_servers"""
     tool_modules: tuple[str, ...] = ()
-    """modules of yours that declare a tool each, as Python imports them, in every process that calls the tool"""
+    """Python modules of your own that declare a tool each; they must be importable in every process that calls the tool"""
     mcp_servers: tuple[McpServerConfig, ...] = ()
-    """servers of the Model Context Protocol, whose tools an agent has that names the server in tools"""
+    """servers of the Model Context Protocol; an agent has a server's tools if its tools name the server"""
     tool_timeout_s: float = Field(default=30.0, gt=0)
-    """seconds that a call of a tool may take; one that takes longer has failed"""
+    """seconds that a call of a tool may take; a longer one fails"""
     observation_chars: int = Field(default=8000, ge=100)
-    """characters that are shown of what a tool returns, from its beginning; pages of a search have page_chars"""
+    """characters that are shown of a tool's result, from its beginning; page_chars limits pages of a search"""
     python_interpreter: PythonInterpreterConfig = PythonInterpreterConfig()
     """limits of the tool of that name"""
     super_resolution: SuperResolutionConfig = SuperResolutionConfig()
@@ -129,14 +128,14 @@ class AgentConfig(BaseConfig):
     web_search: WebSearchConfig = WebSearchConfig()
     """the endpoint of the tool of that name"""
     max_tool_errors: int = Field(default=3, ge=0)
-    """calls of tools that may fail one after the other before the rollout ends; 0: any number"""
+    """failed tool calls in a row that end a rollout; 0: no limit"""
     forced_calls: bool = False
-    """draw every reply as one call whose arguments fit its function, with the protocol tools and without thinking: for a model
-    that would not call by itself. Such replies are not what the model alone would write"""
+    """force every reply to be one call with valid arguments, with the protocol tools and without thinking, for a model that
+    would not call tools by itself. Such replies are not the model's own distribution"""
     thinking: bool = True
     """invite the model to think before it acts"""
     instructions: str = ""
-    """replaces the first paragraph of the system prompt: the task, without the action format"""
+    """replacement of the first paragraph of the system prompt, which describes the task without the action format"""
     examples: tuple[Example, ...] = ()
     """questions with good queries, shown as earlier turns of the conversation; a small model needs a few of them"""
 

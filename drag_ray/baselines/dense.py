@@ -76,9 +76,9 @@ class HybridConfig(BaseConfig):
     """Fusion of the rankings by words and by vectors: by reciprocal rank, or with agent.dense_weight by scores."""
 
     depth: int = Field(default=100, ge=1)
-    """best pages that are taken of each of the two rankings"""
+    """best pages of each of the two rankings"""
     rrf_k: int = Field(default=60, ge=0)
-    """the constant of a fusion by ranks: the larger, the less the first ranks stand out"""
+    """constant of a fusion by ranks: the larger, the less the first ranks stand out"""
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ class FeatureConfig(BaseConfig):
     """A reranker of a few features, learned from the training questions."""
 
     retrieval: RetrievalName = "bm25"
-    """what finds the pages that are put in order: words, the vectors of the index, or both"""
+    """search that finds the pages to order: words, the vectors of the index, or both"""
     depth: int = Field(default=20, ge=2)
-    """best pages that are put in order, at least as many as are wanted of them"""
+    """best pages that are ordered, at least as many as are requested"""
     max_questions: int = Field(default=2_000, ge=1)
-    """training questions that are learned from, at most"""
+    """largest number of training questions to learn from"""
 
 
 @dataclass(frozen=True)

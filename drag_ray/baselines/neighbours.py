@@ -39,9 +39,9 @@ class NeighbourConfig(BaseConfig):
     num_candidates: int = Field(default=16, ge=1)
     """terms that proposals for a collection draw from"""
     question_weight: float = Field(default=2.0, gt=0)
-    """how much a word of the question counts beside a joined one"""
+    """weight of a word of the question relative to an added one"""
     max_questions: int = Field(default=20_000, ge=1)
-    """training questions that are looked at, at most: the pages of all of them are read"""
+    """largest number of training questions that are compared; the pages of all of them are read"""
 
 
 @dataclass(frozen=True)

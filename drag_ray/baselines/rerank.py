@@ -24,9 +24,9 @@ class RerankedConfig(RerankConfig):
     """A model that orders anew what the question finds."""
 
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """where it reads, once the engines have written: on the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
+    """device of the model, after the engines have finished: the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
     retrieval: RetrievalName = "bm25"
-    """what finds the pages that it reads; hybrid with the options of evaluate.hybrid"""
+    """search that finds the pages to read; hybrid with the options of evaluate.hybrid"""
 
 
 def choose_weight(options: RerankConfig, features: FeatureModel | None) -> float | Factors:

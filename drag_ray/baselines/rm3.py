@@ -30,7 +30,7 @@ class Rm3Config(BaseConfig):
     """Pseudo-relevance feedback. Names and defaults are those of Anserini and Pyserini."""
 
     fb_docs: int = Field(default=10, ge=1)
-    """best pages for the question that are taken for relevant"""
+    """best pages for the question that are treated as relevant"""
     fb_terms: int = Field(default=10, ge=1)
     """terms of these pages that join the query"""
     original_query_weight: float = Field(default=0.5, ge=0, le=1)

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: str, argv: Sequence[str]) -> int:
     """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
     show_messages()
-    stopped = f"drag-ray {command}: stopped. What is finished is kept; the same command goes on from here."
+    stopped = f"drag-ray {command}: stopped. Finished work is kept; the same command continues."
     try:
         with ending_on_interrupt(stopped), explain_missing("serve" if command in _SERVING else "train"):
             _dispatch(command, argv)

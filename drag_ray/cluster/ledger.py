@@ -32,11 +32,11 @@ class CostConfig(BaseConfig):
     """The prices of machines, in whichever currency, and how much a stage may cost."""
 
     gpu_hour: float = Field(default=0.0, ge=0)
-    """price of an hour of one GPU that the cluster has, used or not; 0: not known"""
+    """price of one GPU of the cluster for an hour, used or not; 0: unknown"""
     cpu_hour: float = Field(default=0.0, ge=0)
-    """price of an hour of one CPU core that the cluster has; 0: not known, or part of the GPU's"""
+    """price of one CPU core of the cluster for an hour, used or not; 0: unknown, or included in the GPU's"""
     budget: float = Field(default=0.0, ge=0)
-    """what a stage's machines may cost, over all its starts. Then it stops, and with a larger budget it goes on. 0: no end"""
+    """largest machine cost of a stage, over all its starts; then it stops, and continues with a larger budget. 0: no limit"""
 
     @property
     def has_prices(self) -> bool:
@@ -90,7 +90,7 @@ class Ledger:
     def __enter__(self) -> Self:
         if self._config.budget and threading.current_thread() is not threading.main_thread():
             raise ConfigError(
-                "cost.budget ends a stage that runs in the main thread alone: leave it out, or run the stage there."
+                "cost.budget works only for a stage that runs in the main thread: leave it out, or run the stage there."
             )
         if self._config.has_prices:
             self._read()
@@ -155,7 +155,7 @@ class Ledger:
         if self._is_spent():
             raise BudgetError(
                 f"the machines of this stage have cost {self._compute_cost():.4g}, and cost.budget is {self._config.budget:.4g}. "
-                "What is finished is kept: start the same command with a larger budget to go on."
+                "What is finished is kept: run the same command with a larger budget to continue."
             )
 
 

@@ -27,10 +27,10 @@ class TelemetryConfig(BaseConfig):
     """Spans of rollouts, model calls and searches, by the GenAI conventions of OpenTelemetry. Nothing is sent by default."""
 
     endpoint: str = Field(default="", pattern=r"^(https?://[^\s/]+[^\s]*)?$")
-    """address of a collector that takes OTLP over HTTP, for example http://127.0.0.1:4318; empty sends nothing. Headers, as for a
-    key, are those of the environment variable OTEL_EXPORTER_OTLP_HEADERS"""
+    """address of a collector of OTLP over HTTP, for example http://127.0.0.1:4318; empty sends nothing. Headers, such as a
+    key, come from the environment variable OTEL_EXPORTER_OTLP_HEADERS"""
     content: bool = False
-    """send texts too: prompts with what they show of pages, replies, queries and the pages that were found"""
+    """send texts too: prompts with the shown pages, replies, queries and found pages"""
 
 
 class Telemetry:

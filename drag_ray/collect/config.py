@@ -24,36 +24,36 @@ class CollectConfig(BaselineSections):
     """The rollouts to run; the options of the baselines that propose are sections of it."""
 
     include_ids: str = ""
-    """file with the ids, one a line, of the training questions to take and no others; one that is none of them is refused"""
+    """file of ids, one a line, of the only training questions to take; unknown ids are refused"""
     exclude_ids: str = ""
-    """file with the ids, one a line, of questions to leave out; those that are no training questions are counted"""
+    """file of ids, one a line, of questions to leave out; ids that are no training questions are counted"""
     limit: int = Field(default=0, ge=0)
-    """training questions to take, drawn at random, of those that are included and not excluded; 0 takes all"""
+    """training questions to take, drawn at random after inclusion and exclusion; 0 takes all"""
     presets: tuple[SamplingName, ...] = Field(default=("default",), min_length=1)
-    """sampling presets; every question is sampled with each of them: greedy, low_temp, default, high_temp, full, creative,
-    diverse, or numbers, temperature:top_p or temperature:top_p:repetition_penalty, for example 0.8:0.95:1.1"""
+    """sampling presets, each of which samples every question: greedy, low_temp, default, high_temp, full, creative, diverse,
+    or numbers, temperature:top_p or temperature:top_p:repetition_penalty, for example 0.8:0.95:1.1"""
     samples_per_question: int = Field(default=4, ge=1)
     """rollouts of a question for each preset"""
     enough_successes: int = Field(default=0, ge=0)
-    """distinct queries that won (ranked the evidence better than the question itself does, or first) after which no further
-    sample of a question is begun; 0 takes all samples. A question's samples then run in small rounds, so that which of them exist
-    follows from the seeds, and not from timing"""
+    """distinct winning queries (evidence ranked first, or better than by the question itself) after which no further sample of
+    a question is started; 0 takes all samples. Samples then run in small rounds, so that the seeds decide which of them exist,
+    and not timing"""
     prompt_sets: tuple[PromptSet, ...] = ()
-    """other openings that samples are asked with, in turn with the agent's own, for the sake of other ideas; what is trained on
-    is the query, as an answer to the agent's own opening"""
+    """other openings of the conversation, used in turn with the agent's own to get more varied queries; training takes the
+    query as a reply to the agent's own opening"""
     proposals: tuple[ProposerName, ...] = ()
-    """baselines whose additions to the question are searched too, as examples to learn from beside the policy's own: off-policy
-    rows, which reinforcement learning leaves out"""
+    """baselines whose additions to the question are searched too, as further examples to learn from: off-policy rows, which
+    reinforcement learning leaves out"""
     draws_per_proposal: int = Field(default=4, ge=1)
-    """proposals of each baseline that draws them (all but rm3) for a question; the others make one"""
+    """proposals for a question of each baseline that draws them (all but rm3); the others make one"""
     teacher: EngineConfig | None = None
-    """engine that writes in place of the policy, for example {backend = "openai", model = "...", endpoint = {address = "..."}};
-    engine.model then learns from its trajectories. Reinforcement learning cannot: it needs the policy's own tokens"""
+    """engine that writes instead of the policy, for example {backend = "openai", model = "...", endpoint = {address = "..."}};
+    engine.model then learns from its trajectories. Reinforcement learning cannot, because it needs the policy's own tokens"""
     degradation: DegradationConfig = DegradationConfig()
-    """pictures that are made worse, so that the policy learns to restore what it cannot read"""
+    """degradation of pictures, so that the policy learns to restore them"""
     hinted_samples: int = Field(default=0, ge=0)
-    """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
-    on is the query, as if the page had not been shown, see format.hinted"""
+    """further rollouts of questions whose evidence no sample found, which are shown the page (STaR); training takes the query
+    as if the page had not been shown, see format.hinted"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CollectSections(Sections):
         check_files(self._list_id_files())
         if settings.proposals and self.agent.retrieval != "bm25":
             raise ConfigError(
-                f"collect.proposals: baselines search by words alone, and agent.retrieval is {self.agent.retrieval!r}: what they "
+                f"collect.proposals: baselines search by words only, and agent.retrieval is {self.agent.retrieval!r}: what they "
                 "find cannot be compared. Leave one of them out."
             )
         if self.agent.task not in ORDERING:

@@ -16,60 +16,61 @@ class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
     documents: NameOrUri = COMMANDS
-    """`commands` for the embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif), texts
-    (.txt, .md, .html, .docx) and page tables (.jsonl, .jsonl.gz, .parquet); also one in an object store (s3://, gs://, abfs://,
-    hdfs://), which is copied to the stage's folder while it is read"""
+    """`commands` for the embedded corpus, or a file or folder of PDFs, images (.png, .jpg, .tif), texts (.txt, .md, .html,
+    .docx) and page tables (.jsonl, .jsonl.gz, .parquet); one in an object store (s3://, gs://, abfs://, hdfs://) is copied to
+    the stage's folder while it is read"""
     questions: NameOrUri = COMMANDS
-    """`commands` for the questions of the embedded corpus, or a JSONL or Parquet file, which may be in an object
-    store with its images among the documents; empty for none, which a pipeline then has written from the pages (the stage
-    `questions`). Where documents of your own are named and nothing is said here, it is empty"""
+    """`commands` for the questions of the embedded corpus, or a JSONL or Parquet file, which may be in an object store with
+    its images among the documents; empty for none: a pipeline then has them written from the pages (stage `questions`). The
+    default is empty if documents of your own are named"""
     metadata: NameOrUri = ""
-    """a table (.csv, .jsonl, .parquet) with what is said of each document: a column `file` that names it as its pages do, and any
-    others, by which searches can be filtered (docs/documents.md); also one in an object store"""
+    """a table (.csv, .jsonl, .parquet) that describes documents: a column `file`, which names a document as its pages do, and any
+    others, by which searches can be filtered (docs/documents.md); may be in an object store"""
     metadata_types: tuple[str, ...] = ()
-    """columns of that table as name=type, with text, number, date, boolean or list (of texts): cells that are none are set aside;
-    of other columns all cells say it"""
+    """types of columns of that table as name=type: text, number, date, boolean or list (of texts); other cells are set aside. The
+    type of other columns follows from all of their cells"""
     access_column: str = ""
     """column of that table with the groups that may see a document (text, or list of texts): an endpoint shows each key the
-    documents of its groups alone (docs/security.md)"""
+    documents of its groups only (docs/security.md)"""
     allow_unanswerable: bool = False
-    """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
+    """also accept questions without evidence; they are rolled out, but neither trained on nor evaluated, except in the task
+    answer"""
     ocr: Literal["auto", "off", "always"] = "auto"
-    """auto: OCR reads images, and pages of a PDF whose text layer holds little although they show something, or cannot be what
-    a reader sees; off: the text layer alone, and such pages are named; always: OCR reads every page of a PDF or image"""
+    """auto: OCR reads images, and PDF pages whose text layer holds little although the page shows something, or cannot be what
+    a reader sees; off: only text layers are used, and such pages are listed; always: OCR reads every page of a PDF or image"""
     ocr_min_chars: int = Field(default=100, ge=1)
-    """letters and digits from which on a text layer is not too little"""
+    """letters and digits below which a text layer counts as holding little"""
     page_images: bool = False
     """keep an image of every page of a PDF or image, for models that see pages"""
     page_image_dpi: int = Field(default=150, ge=36, le=600)
     """resolution of page images in dots per inch"""
     page_image_max_pixels: int = Field(default=2_000_000, ge=10_000)
-    """pixels of a page image at most, and of a question's image; a larger page is rendered at a lower resolution"""
+    """largest number of pixels of a page image or a question's image; a larger page is rendered at a lower resolution"""
     page_words: int = Field(default=300, ge=1)
-    """words of a page of a text (.txt, .md, .html, .docx) without page breaks; with them, pages are what lies between"""
+    """words of a page of a text (.txt, .md, .html, .docx) without page breaks; texts with page breaks are divided at these"""
     document_memory_gib: float = Field(default=4.0, ge=0.5)
     """GiB of memory for a process that reads documents; a document that needs more is set aside"""
     document_cpu_s: float = Field(default=600.0, gt=0)
-    """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; with OCR a page takes 9. A document of
-    which three such parts go beyond a limit is read no further. By the clock it may take ten times as long, and two minutes to
-    start"""
+    """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; with OCR a page takes 9. A document
+    of which three parts exceed a limit is abandoned. The wall clock may run ten times as long, and two minutes for the start"""
     document_total_cpu_s: float = Field(default=36_000.0, gt=0)
-    """CPU seconds for all parts of a document of more than 32 pages; with OCR that is 4,000 pages. Parts that are being read when
-    it is reached are finished, the others are set aside"""
+    """CPU seconds for all parts of a document of more than 32 pages; with OCR that is 4,000 pages. Parts that are in progress
+    at the limit are finished, the others are set aside"""
     document_pages: int = Field(default=10_000, ge=1)
-    """pages of a PDF, TIFF or text; one that says that it has more is set aside"""
+    """largest number of pages of a PDF, TIFF or text; a document that claims more is set aside"""
     document_text_mib: int = Field(default=64, ge=1)
     """MiB of a text, or of what a .docx unpacks to without its pictures; a larger one is set aside"""
     limit_pages: int = Field(default=0, ge=0)
-    """pages to index at most; 0 takes all"""
+    """largest number of pages to index; 0 takes all"""
     limit_questions: int = Field(default=0, ge=0)
-    """questions to keep at most, drawn with `seed`; 0 keeps all"""
+    """largest number of questions to keep, drawn with `seed`; 0 keeps all"""
     test_fraction: float = Field(default=0.3, ge=0, le=1)
     """share of the questions that go to the test split"""
     split_by: Literal["question", "document"] = "question"
-    """what never spans the split: questions that share a page or a near-duplicate of it, or also those that share a file"""
+    """units that are never divided between the splits; question: questions that share a page or a near-duplicate of it;
+    document: also those that share a file"""
     seed: int = 0
-    """draws the limited questions and the split"""
+    """seed of the drawn questions and the split"""
 
     @property
     def column_types(self) -> dict[str, ColumnType]:

@@ -77,12 +77,11 @@ class DegradationConfig(BaseConfig):
     """Degradation of pictures of pages and questions before the policy sees them: share and kinds."""
 
     share: float = Field(default=0.0, ge=0, le=1)
-    """share of the pictures; which ones, how and how much follows from the picture and the seed alone. Tools work on what the
-    policy sees"""
+    """share of the pictures; picture and seed alone determine which ones, how and how much. Tools work on the degraded picture"""
     kinds: tuple[DegradationName, ...] = Field(default=tuple(DEGRADATIONS), min_length=1)
-    """what is drawn from for each: blur, downscale (fewer pixels), noise, jpeg (strong compression), rotate (slightly)"""
+    """kinds to draw from: blur, downscale (fewer pixels), noise, jpeg (strong compression), rotate (slightly)"""
     seed: int = 0
-    """draws them"""
+    """seed of the drawn pictures and kinds"""
 
     def describe(self) -> str:
         """The degradation in words; empty without any."""

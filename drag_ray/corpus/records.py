@@ -43,7 +43,7 @@ def read_records(path: Path, parse: Callable[[Record], T], columns: Collection[s
     """
     name = path.name.lower()
     if not name.endswith(SUFFIXES):
-        raise DataError(f"{path}: got a file of another kind, expected {', '.join(SUFFIXES)}. Convert or rename it.")
+        raise DataError(f"{path}: got an unsupported kind of file, expected {', '.join(SUFFIXES)}. Convert or rename it.")
     if not path.is_file():  # to open a pipe would wait for its writer
         raise DataError(f"{path}: no such file, or no regular one. Check the path.")
     yield from _read_parquet(path, parse, columns) if name.endswith(".parquet") else _read_jsonl(path, parse)

@@ -19,29 +19,29 @@ class EndpointConfig(BaseConfig):
     address: str = ""
     """base address of the endpoint, for example https://api.openai.com/v1"""
     key_variable: str = ""
-    """name of the environment variable that holds the key, which every process that asks must have; empty: the endpoint
-    wants none. The key itself belongs in no option and in no file"""
+    """name of the environment variable that holds the key, in every process that sends requests; empty: no key. The key itself
+    belongs in no option and in no file"""
     max_requests: int = Field(default=16, ge=1)
-    """requests under way at the same time, of each engine"""
+    """concurrent requests of each engine"""
     requests_per_minute: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """requests that each engine begins in a minute, repeated ones too, evenly spread; 0: any number"""
+    """requests that each engine starts in a minute, repeated ones included, evenly spread; 0: no limit"""
     tokens_per_minute: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """tokens that each engine reads and writes in a minute: while there were more, no request is begun. Those of replies under
-    way come on top; 0: any number"""
+    """tokens that each engine reads and writes in a minute; beyond it no request is started, while running ones continue; 0:
+    no limit"""
     max_retries: int = Field(default=6, ge=0)
-    """times that a request is repeated after a 429, a 5xx or a lost connection: after as long as Retry-After says, up to two
-    minutes, otherwise at growing intervals"""
+    """repetitions of a request after a 429, a 5xx or a lost connection: after the time in Retry-After, up to two minutes,
+    otherwise at growing intervals"""
     timeout_s: float = Field(default=600.0, gt=0)
-    """seconds that the whole of an answer may take; one that takes longer has failed and is not asked for again"""
+    """seconds for a whole answer; a request that takes longer fails and is not repeated"""
     prompt_price: float = Field(default=0.0, ge=0)
-    """price of a million tokens that the model reads, in whichever currency; 0: not known"""
+    """price of a million prompt tokens, in any currency; 0: unknown"""
     completion_price: float = Field(default=0.0, ge=0)
-    """price of a million tokens that the model writes; 0: not known"""
+    """price of a million completion tokens; 0: unknown"""
     budget: float = Field(default=0.0, ge=0)
-    """what the rollouts of a stage may cost, in the currency of the prices; 0: any amount. Once it is spent no request is begun;
-    those under way are paid for too. The same command with a larger budget goes on"""
+    """largest cost of a stage's rollouts, in the currency of the prices; 0: no limit. When it is spent, no request is started;
+    running ones are paid for too. The same command with a larger budget continues"""
     omits: tuple[str, ...] = ()
-    """parameters that this endpoint refuses, to be left out of requests: temperature, top_p, max_tokens, seed, stop or
+    """parameters that this endpoint refuses and that requests leave out: temperature, top_p, max_tokens, seed, stop or
     repetition_penalty"""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """further parameters of every request, for example {"reasoning_effort": "low"}"""
@@ -81,9 +81,8 @@ class EngineConfig(BaseConfig):
     """The model that writes, and the resources that it takes. Names and meanings are vLLM's where vLLM has them."""
 
     backend: Literal["vllm", "openai"] = "vllm"
-    """where the model runs: in vLLM on this machine or cluster, or behind the OpenAI-compatible endpoint of engine.endpoint, of
-    which `model` is then a name that it knows; that takes no GPU and no adapter, and gives neither token ids nor
-    log-probabilities"""
+    """place of the model: vLLM on this machine or cluster, or the OpenAI-compatible endpoint of engine.endpoint, which knows
+    `model` by name; an endpoint needs no GPU, takes no adapter, and returns neither token ids nor log-probabilities"""
     endpoint: EndpointConfig = EndpointConfig()
     """the endpoint, with the backend openai"""
     model: NameOrUri = "embedded"
@@ -95,9 +94,9 @@ class EngineConfig(BaseConfig):
     """number format of the weights; auto is the model's own on GPUs, bfloat16 on CPUs that have instructions for it (AVX-512
     BF16, AMX, Arm's bf16), and float32 on others, where it is faster"""
     max_model_len: int = Field(default=8192, ge=64)
-    """tokens of context, prompt and reply together"""
+    """context length in tokens, prompt and reply together"""
     max_num_seqs: int = Field(default=256, ge=1)
-    """requests that the engine decodes at the same time; rollout.concurrent_rollouts beyond it wait"""
+    """sequences that the engine decodes at the same time; rollout.concurrent_rollouts beyond it wait"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where engines run; auto takes GPUs if the cluster has one when the stage starts, gpu waits for a cluster that grows"""
     tensor_parallel_size: int = Field(default=1, ge=1)
@@ -107,26 +106,26 @@ class EngineConfig(BaseConfig):
     cpu_kv_cache_gib: int = Field(default=1, ge=1)
     """KV cache on a machine without a GPU, in GiB"""
     cpu_threads: int = Field(default=0, ge=0)
-    """threads of an engine on a machine without a GPU; 0 takes one for each core, or its share of them where a collection or an
-    evaluation has several engines on a machine: engines that each took all cores would wait for one another"""
+    """threads of an engine on a machine without a GPU; 0 takes one for each core, divided among the engines of a collection or
+    an evaluation on that machine"""
     max_lora_rank: int = Field(default=64, ge=1)
     """largest rank of an adapter"""
     image_threads: int = Field(default=8, ge=1)
-    """page images that are scaled and cut at the same time, a core each"""
+    """page images that are scaled and cut at the same time, on a core each"""
     image_cache_gib: float = Field(default=8, gt=0)
-    """page images that the engine keeps as the model's image processor left them, in GiB of main memory; 15 MB for a page of
-    960 x 1280 pixels. It must hold the images of one prompt"""
+    """main memory for processed page images, in GiB; a page of 960 x 1280 pixels takes 15 MB. It must hold the images of one
+    prompt"""
     encoder_cache_gib: float = Field(default=4, ge=0)
-    """memory of a GPU, out of gpu_memory_utilization, for what the vision encoder made of page images: a page that is still there
-    is not encoded again; a page of 960 x 1280 pixels takes 39 MB with Qwen3-VL-8B"""
+    """GPU memory for encoded page images, within gpu_memory_utilization, in GiB: a cached page is not encoded again; a page of
+    960 x 1280 pixels takes 39 MB with Qwen3-VL-8B"""
     load_format: str = "auto"
-    """`dummy` makes random weights, for speed tests alone"""
+    """`dummy` makes random weights, for speed tests only"""
     logprobs: bool = True
-    """keep the log-probability of each token that the model writes, as the engine had it; training here computes its own. For a
-    small model on a fast GPU that costs a third of the speed"""
+    """keep the engine's log-probability of each written token; training here computes its own. For a small model on a fast GPU
+    that costs a third of the speed"""
     seeds: bool = True
-    """draw each reply with the seed of its rollout, so that a run can be repeated; vLLM draws such replies one by one, which
-    costs an 8B model 2 % of its speed on a GPU and a small one a quarter"""
+    """sample each reply with the seed of its rollout, so that a run can be repeated; vLLM samples such replies one by one,
+    which costs an 8B model 2 % of its speed on a GPU and a small one a quarter"""
     enforce_eager: bool = False
     """skip torch.compile and CUDA graphs: starts sooner, runs slower"""
 

@@ -103,7 +103,7 @@ class VllmClient:
             check_length(len(prompt_token_ids))
             return {"prompt_token_ids": prompt_token_ids}
         if self._image_inputs is None:
-            raise ConfigError("the prompt holds images, but the engine was made for text alone.")
+            raise ConfigError("the prompt holds images, but the engine was started for text only.")
         return await self._image_inputs.expand(prompt_token_ids, image_keys, check_length)
 
     def _render(self, request: Request) -> tuple[list[int], bool]:

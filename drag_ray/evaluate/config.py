@@ -28,13 +28,13 @@ class EvaluateConfig(BaselineSections):
     """Options of the comparison: its policies and held-out questions; the options of the baselines are sections of it."""
 
     split: Literal["test", "validation"] = TEST
-    """which questions are asked; test: those of the test split; validation: of the train split those that the format stage keeps
-    out of the training rows, to choose among trained models by without looking at the test questions"""
+    """questions that are asked; test: those of the test split; validation: those of the train split that the format stage
+    keeps out of the training rows, to choose among trained models without using the test questions"""
     limit: int = Field(default=0, ge=0)
     """questions to take, drawn at random; 0 takes all"""
     verdicts: str = ""
-    """file of verdicts on the test questions (`drag-ray review`): those alone are asked that a person has kept, as he has worded
-    them; empty for all of the split"""
+    """file of verdicts on the test questions (`drag-ray review`): only the questions that a person kept are asked, as edited;
+    empty for all of the split"""
     baselines: tuple[BaselineName, ...] = Field(
         default=(RawQuestion.name,),
         description=f"policies to compare with; {describe_baselines()}",
@@ -46,23 +46,23 @@ class EvaluateConfig(BaselineSections):
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     judge: JudgeConfig = JudgeConfig()
-    """who judges answers"""
+    """judge of answers that differ from the gold answer in their letters"""
     degradation: DegradationConfig = DegradationConfig()
-    """pictures that are made worse, to see what that costs each policy"""
+    """degradation of pictures, to measure what it costs each policy"""
     models: dict[str, EngineConfig] = Field(default_factory=dict)
     """other models to compare with, by name, each on an engine of its own; an endpoint for example is {teacher = {backend =
     "openai", model = "...", endpoint = {address = "..."}}}. What its replies cost is reckoned at its own prices"""
     merged: bool = True
     """without a GPU, evaluate this run's adapter merged into the model: a dynamic adapter is several times slower there"""
     prompt_price: float = Field(default=0.0, ge=0)
-    """price of a million tokens that a model reads, in whichever currency, for the cost of a solved question; 0: not known. An
-    endpoint's own prices come first"""
+    """price of a million prompt tokens, in any currency, for the cost of a solved question; 0: unknown. An endpoint's own
+    prices have precedence"""
     completion_price: float = Field(default=0.0, ge=0)
-    """price of a million tokens that a model writes; 0: not known"""
+    """price of a million completion tokens; 0: unknown"""
     num_resamples: int = Field(default=10_000, ge=100)
     """bootstrap resamples and permutations"""
     num_examples: int = Field(default=50, ge=0)
-    """questions in the report of each outcome (won, lost, both failed, even), with what two policies did side by side"""
+    """questions of each outcome (won, lost, both failed, even) that the report shows side by side for two policies"""
 
     @field_validator("baselines", mode="before")
     @classmethod

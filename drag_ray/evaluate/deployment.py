@@ -43,7 +43,7 @@ class Deployment:
     """The policy to deploy.
 
     Attributes:
-        candidate: the one with the highest MRR of those that are surely better than the best untrained one, or of all.
+        candidate: the one with the highest MRR of those that are significantly better than the best untrained one, or of all.
         best_untrained: the untrained policy with the highest MRR.
         rows: Hit@1 and MRR, with the candidate's differences, corrected together with those of all candidates.
         candidates: named before.
@@ -58,7 +58,7 @@ class Deployment:
 
     @property
     def is_candidate_better(self) -> bool:
-        """True if the candidate is surely above the best untrained policy by one of the measures, and surely below by none."""
+        """True if the candidate is significantly above the best untrained policy by one measure and below by none."""
         findings = {row.difference(self.candidate, self.best_untrained).finding for row in self.rows}
         return Finding.MORE in findings and Finding.LESS not in findings
 

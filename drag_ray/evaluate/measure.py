@@ -60,8 +60,8 @@ class Criterion:
         tested: the names of those on which the subject is tested against every other policy, which share one correction (see
             `rows`), the primary one first.
         ranked_by: the name of the one that rounds of training are chosen by.
-        more: what a policy does that is better by it.
-        less: what one does that is worse.
+        more: what the report says of a policy that is significantly better by it.
+        less: the same of one that is significantly worse.
         counted: one question that it counts, in words that an s makes several.
         is_counted: whether it counts a question.
         solved: when a question is solved, in words.
@@ -88,8 +88,8 @@ CRITERIA = {
         primary=FIRST_HIT_RATE,
         tested=(FIRST_HIT_RATE, "hit_at_1", "hit_at_3", "hit_at_10", "mrr"),
         ranked_by="mrr",
-        more="finds more",
-        less="finds less",
+        more="finds significantly more",
+        less="finds significantly less",
         counted="first hit",
         is_counted=lambda result: result.is_first_hit,
         solved="when a search shows evidence of it",
@@ -101,8 +101,8 @@ CRITERIA = {
         primary=ANSWER_ACCURACY,
         tested=(ANSWER_ACCURACY, "anls", "semantic_accuracy"),
         ranked_by="anls",
-        more="answers better",
-        less="answers worse",
+        more="answers significantly better",
+        less="answers significantly worse",
         counted="right answer",
         is_counted=lambda result: result.answer.is_right,
         solved="when its answer is right",
@@ -126,7 +126,7 @@ def choose_criterion(task: str) -> Criterion:
         DataError: there is no such task.
     """
     if task not in TASKS:
-        raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. They are of another version.")
+        raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. Another version made them.")
     return CRITERIA[TASKS[task].scored_by]
 
 

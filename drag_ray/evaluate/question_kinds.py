@@ -46,7 +46,7 @@ class KindWorth:
         mrr: without it.
         gain: of leaving it out, with its interval over documents.
         p_value: corrected for the number of kinds (Holm).
-        is_worse: it is surely better left out: the p-value is below 0.05, and each draw gains.
+        is_worse: the mix is significantly better without it: the p-value is below 0.05, and each draw gains.
     """
 
     kind: str
@@ -167,7 +167,7 @@ def _reciprocal_rank(question: Question, hits: Hits) -> float:
 
 
 def format_worth(worth: KindsWorth) -> str:
-    """A table of the kinds, and the option of the mix without the one that is surely worst, if one is."""
+    """A table of the kinds, and the option of the mix without the one that is significantly worst, if one is."""
     rows = [
         f"{worth.num_asked} real questions; `features` learn from {worth.num_learned} written ones, {_NUM_DRAWS} draws of a mix",
         f"MRR {worth.mrr:.3f} with all kinds, {worth.untrained_mrr:.3f} of the search alone",
@@ -177,9 +177,9 @@ def format_worth(worth: KindsWorth) -> str:
         interval = "[{:+.3f}, {:+.3f}]".format(*one.interval)
         rows.append(f"{one.kind:<12}{one.num_written:>9}{one.mrr:>8.3f}{one.gain:>+9.3f}  {interval:<20}{one.p_value:>8.3f}")
     if worth.unmeasured:
-        rows.append(f"Not measured, as all their questions are about documents of real ones: {', '.join(worth.unmeasured)}")
+        rows.append(f"Not measured, all their questions are about documents of real questions: {', '.join(worth.unmeasured)}")
     worst = max((one for one in worth.kinds if one.is_worse), key=lambda one: one.gain, default=None)
     if worst is None:
-        return "\n".join([*rows, "No kind is surely better left out: keep the mix."])
+        return "\n".join([*rows, "The mix is not significantly better without any kind: keep it."])
     mix = ", ".join(f'"{kind}"' for kind in (*(one.kind for one in worth.kinds if one is not worst), *worth.unmeasured))
     return "\n".join([*rows, f"Better without {worst.kind}: --questions.kinds '[{mix}]'"])

@@ -36,82 +36,81 @@ class FinetuneConfig(Methods):
     embed)."""
 
     method: MethodName = "sft"
-    """how the model learns, with the options of the section of that name; those of the others do not count"""
+    """training method, with the options of the section of that name; those of other methods are ignored"""
     data: str = ""
-    """conversations of your own to learn from in the place of the run's rows, with the methods sft and dpo: a file (messages,
+    """conversations of your own to learn from instead of the run's rows, with the methods sft and dpo: a file (messages,
     ShareGPT, or as the dataset_info.json beside it says), or the folder of a data set; see docs/train.md"""
     validation_data: str = ""
-    """the same for the validation loss; where it is empty, what data calls validation, or nothing"""
+    """the same for the validation loss; by default the validation split of data, if it has one"""
     start: Literal["policy", "base"] = "policy"
-    """what training starts from, and what dpo and grpo compare with: policy is the adapter that engine.adapter names, with
-    which the rows were collected, and whose weights are trained on (the base model where none is named); base is always a new
-    adapter on the base model"""
+    """start of training, and reference of dpo and grpo; policy: the adapter of engine.adapter, with which the rows were
+    collected and whose weights are trained further (the base model if none is named); base: a new adapter on the base model"""
     parts: tuple[Literal["adapter", Part], ...] = ("adapter",)
-    """what is trained: a LoRA adapter of the language model, or with the method sft the weights themselves of these parts, the
-    others frozen: language, vision, and projector, which brings what vision sees into language. It comes to a whole model"""
+    """trained part: a LoRA adapter of the language model, or with the method sft the weights themselves of these parts, the
+    others frozen: language, vision, and projector, between vision and language. The result is then a whole model"""
     part_learning_rates: dict[Part, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    """learning rates of trained parts in the place of learning_rate"""
+    """learning rates of trained parts, instead of learning_rate"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
     learning_rate: float = Field(default=2e-4, gt=0)
-    """highest learning rate; it warms up from the first step on, then falls as a cosine"""
+    """peak learning rate, after a warm-up and before a cosine decay"""
     batch_size: int = Field(default=4, ge=1)
-    """rows a worker takes at once; of the method rerank questions, each with all its pages"""
+    """rows that a worker takes at once; for the method rerank questions, each with all its pages"""
     gradient_accumulation: int = Field(default=1, ge=1)
-    """batches a worker takes before each step"""
+    """batches that a worker takes before each step"""
     halve_batch: bool = False
-    """where a GPU's memory is full, go on from the last checkpoint with half as many rows at once and twice as many batches a
-    step, which learns the same; one row at once still has to fit"""
+    """when GPU memory is exhausted, continue from the last checkpoint with half the batch size and twice the gradient
+    accumulation, which learns the same; one row still has to fit"""
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
     lora_r: int = Field(default=16, ge=1)
-    """rank of the adapter; it, lora_alpha and target_modules are those of engine.adapter where its weights are trained on"""
+    """rank of the adapter; if engine.adapter is trained further, its own lora_r, lora_alpha and target_modules are used"""
     lora_alpha: int = Field(default=32, ge=1)
-    """scale of the adapter: its output counts alpha / r"""
+    """scale of the adapter: its output is multiplied by alpha / r"""
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
-    """dropout before the adapter when it learns replies as they stand (method sft); the other methods compare probabilities or
-    rewards, which dropout would blur, and train without any"""
+    """dropout before the adapter with the method sft; the other methods compare probabilities or rewards, which dropout would
+    blur, and train without it"""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """layers of the language model that get an adapter; the vision part of a vision-language model stays as it is"""
     lora: dict[str, Any] = Field(default_factory=dict)
     """further arguments of PEFT's LoraConfig by name, as {use_rslora = true} or {use_dora = true}"""
     quantization: Literal["none", "nf4", "int8"] = "none"
-    """number format of the base model's linear layers while an adapter learns, by bitsandbytes (pip install bitsandbytes on every
-    node): nf4 has four bits and is doubly quantised (QLoRA), int8 eight. The merged model is of the base as it is"""
+    """number format of the base model's linear layers while an adapter is trained, by bitsandbytes (pip install bitsandbytes
+    on every node); nf4: four bits, doubly quantised (QLoRA); int8: eight bits. A merged model uses the unquantised base"""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """further arguments of transformers' TrainingArguments by name, as {weight_decay = 0.01, optim = "adamw_8bit",
     lr_scheduler_type = "linear", report_to = "trackio"}. Nothing is reported to anyone without report_to. rl takes none"""
     max_length: int = Field(default=2048, ge=16)
-    """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
+    """largest number of tokens of a row, including those of page images; longer rows are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
-    """training processes; 0 takes one per GPU of the nodes that see the run's folder, or one where there is no GPU"""
+    """training processes; 0 takes one for each GPU of the nodes that see the run's folder, or one without a GPU"""
     image_workers: int = Field(default=2, ge=0)
-    """processes that make page images ready ahead of each training process; 0 lets training wait for them"""
+    """processes that prepare page images ahead of each training process; 0 prepares them in the training process"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where the workers train; auto takes GPUs if the cluster has one when the stage starts"""
     checkpoint_steps: int = Field(default=20, ge=1)
     """steps between checkpoints, and between evaluations"""
     max_failures: int = Field(default=2, ge=0)
-    """times that training goes on from its last checkpoint after a worker died"""
+    """times that training resumes from its last checkpoint after a worker died"""
     deepspeed: Literal["auto", "off", "zero2", "zero3"] = "auto"
     """ZeRO stage; auto is zero2 on several GPUs, and off on one and on CPUs"""
     liger: bool = False
     """on GPUs: rotary embeddings, norms and feed-forward layers by the kernels of liger-kernel (pip install liger-kernel), for
     the families of models that it knows"""
     gradient_checkpointing: bool = False
-    """compute activations twice instead of keeping them: less memory, about a third slower"""
+    """recompute activations instead of keeping them: less memory, about a third slower"""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """number format of the base model's weights; auto is bfloat16 on GPUs and on CPUs that have instructions for it (AVX-512
     BF16, AMX, Arm's bf16), and float32 on others, where it is faster; zero3 on CPUs has float32 in any case. The
     adapter's are float32; with DeepSpeed on GPUs they are as the base's, and float32 in the optimizer"""
     compare_prompts: bool = True
-    """refuse rows whose prompt is not, token by token and image by image, what the engine had that replied to it, where rows tell
-    and engine.model collected them; off trains all the same, for example with a chat template that tells the date. The method
-    grpo always does"""
+    """refuse rows whose prompt differs, token by token and image by image, from the one that the engine saw, if rows record it
+    and engine.model collected them; off trains anyway, for example with a chat template that contains the date. The method
+    grpo always compares"""
     merge: bool = True
     """also write a model with the adapter merged into its weights"""
     seed: int = Field(default=42, ge=0)
-    """order of the rows, the draw of a limited number, dropout and the adapter's first weights"""
+    """seed of the order of rows, the drawn rows, dropout and the adapter's initial weights"""
     limit: int = Field(default=0, ge=0)
     """training rows to take, of drawn questions; 0 takes all"""
 

@@ -319,5 +319,5 @@ def _prove(method: EncoderMethod, folder: Path, probe: Probe) -> None:
     if not furthest < _SAME * max(1.0, *map(abs, probe["scores"])):
         raise TrainError(
             f"{folder}: the model as it was written scores the pages of the first question otherwise than the trained one, by "
-            f"{furthest:.3g}. Start the stage again: it goes on from its last checkpoint."
+            f"{furthest:.3g}. Start the stage again: it resumes from its last checkpoint."
         )

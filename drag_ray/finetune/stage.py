@@ -62,7 +62,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     train = partial(_train_within_memory, lambda smaller: _train(smaller, *arguments), settings)
     outcome = train()
     if isinstance(outcome, NotFiniteError):
-        _logger.warning(f"finetune: goes on from the last checkpoint, once. {outcome}")
+        _logger.warning(f"finetune: resuming from the last checkpoint, once. {outcome}")
         outcome = train()
     if isinstance(outcome, DragRayError):
         raise outcome
@@ -188,7 +188,7 @@ def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
     if last is None or checkpoints.read_step(last) != num_steps:
         raise DamageError(
             f"{checkpoints_dir}: the checkpoint of step {num_steps} is damaged ({'; '.join(flaws) or 'it is gone'}). "
-            "Start the stage again: it goes on from the one before."
+            "Start the stage again: it resumes from the previous one."
         )
     return last
 

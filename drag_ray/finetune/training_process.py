@@ -248,5 +248,5 @@ def publish(checkpoint_dir: Path, model: str, described: "Description", start_di
         last_words = str(cause or error).strip().rpartition("\n")[2]
         raise TrainError(
             f"{stage_dir}: a model was trained and could not be written ({type(cause or error).__name__}: {last_words}). "
-            "Start the stage again: it goes on from its last checkpoint."
+            "Start the stage again: it resumes from its last checkpoint."
         ) from error

@@ -20,70 +20,70 @@ class TeacherConfig(ReaderConfig):
     section: ClassVar[str] = "format.teacher"
 
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """where it reads: on the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
+    """device of the teacher: the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
 
 
 class FormatConfig(BaseConfig):
     """Options of the training rows: which are written, and from which searches."""
 
     formats: tuple[FormatName, ...] = Field(default=OF_TURNS, min_length=1)
-    """formats of training rows to write; all that teach turns unless told otherwise, and not relevance, which searches again"""
+    """formats of training rows to write; by default all that teach turns, without relevance, which searches again"""
     validation_fraction: float = Field(default=0.1, ge=0.0, lt=1.0)
     """share of the questions whose rows are kept for validation"""
     split_by: Literal["question", "document"] = "question"
-    """what training may not share with validation and evaluation: question, evidence pages; document, evidence files too"""
+    """what training never shares with validation and evaluation; question: evidence pages; document: evidence files too"""
     hinted: bool = True
-    """let formats that teach single queries take those that were found with a hint (collect.hinted_samples), without reasoning"""
+    """include queries found with a hint (collect.hinted_samples), without reasoning, in formats of single queries"""
     proposed: bool = True
-    """let formats that compare or teach single queries take those that baselines proposed (collect.proposals)"""
+    """include queries proposed by baselines (collect.proposals) in formats of single queries and of pairs"""
     include_reasoning: bool = True
     """train on the reasoning before a query; formats with whole conversations always keep it as it was recorded"""
     max_searches_per_question: int = Field(default=4, ge=0)
     """best distinct successful queries or conversations that are kept of a question; 0 keeps all"""
     targets: Literal["gain", "found", "all"] = "gain"
-    """which single queries are trained towards; gain: those that beat the question by more than min_gain; found: all that show
-    evidence among the first top_k, DRAG's rule (with weights rank_score); all: those too that show none (its include-failed).
+    """single queries that are trained towards; gain: those that beat the question by more than min_gain; found: all that show
+    evidence among the first top_k, DRAG's rule (with weights rank_score); all: also those that show none (its include-failed).
     Conversations (sft_trajectory, rejection) always have to beat the question"""
     min_gain: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """what a query to train towards must gain over the question, more than this: of the utility 1 / log2(1 + rank) of the best
-    evidence page, 0 beyond agent.depth"""
+    """gain over the question that a target query has to exceed, in the utility 1 / log2(1 + rank) of the best evidence page, 0
+    beyond agent.depth"""
     max_pairs_per_question: int = Field(default=8, ge=0)
     """preference pairs that are kept of a question; 0 keeps all"""
     max_negatives: int = Field(default=0, ge=0)
-    """hardest negatives that a chosen query is paired with; 0 takes all"""
+    """hardest negatives with which a chosen query is paired; 0 takes all"""
     min_margin: float = Field(default=0.1, gt=0.0, le=1.0)
-    """least difference of gains between the two sides of a preference pair; from rank 3 to 2 the gain is 0.13"""
+    """smallest difference of gains between the sides of a preference pair; from rank 3 to 2 the gain is 0.13"""
     relevance_pages: int = Field(default=4, ge=1)
     """pages without evidence of each question in the rows for a reranker (relevance)"""
     relevance_retrieval: RetrievalName = "bm25"
-    """what finds these pages: words, vectors, or both. Best what the reranker is to put in order"""
+    """search that finds these pages; use the one whose results the reranker will order"""
     relevance_dense_weight: float | None = Field(default=None, ge=0.0, le=1.0)
-    """hybrid: what the score by vectors counts beside that by words, as agent.dense_weight; without it ranks are fused"""
+    """hybrid: weight of the vector score, as agent.dense_weight; without it ranks are fused"""
     relevance_first: int = Field(default=1, ge=1)
     """first rank of the pages among which they are drawn"""
     relevance_depth: int = Field(default=20, ge=1)
     """last rank of these"""
     relevance_margin: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """with more than 0, pages are left out that score above 1 - this times the evidence: the more likely they answer the question
-    too. Pages that nearly duplicate the evidence always are"""
+    """above 0, leave out pages that score more than 1 - this times the evidence, because they may answer the question too.
+    Near-duplicates of the evidence are always left out"""
     relevance_chars: int = Field(default=1500, ge=50)
-    """longest passage of such a row, in characters: of a longer page how it begins and the part with most of the question's rare
-    words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""
+    """longest passage of such a row, in characters: of a longer page the beginning and the part with most of the question's
+    rare words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""
     teacher: TeacherConfig = Field(
         default=TeacherConfig(),
         description="the model that scores the passages of relevance, if one is named; of questions without evidence too",
     )
     baseline: Literal["mean", "others", "optimal"] = "mean"
-    """what the return of a reply is compared with in rl_steps. mean: that of its peers, itself among them; others: that of the
-    others alone; optimal: what the best policy would earn that may go baseline_beta per nat away from the one that collected"""
+    """value with which the return of a reply is compared in rl_steps; mean: that of its peers, itself included; others: that
+    of the other peers; optimal: the return of the best policy within a distance that baseline_beta prices, per nat"""
     baseline_beta: float = Field(default=1.0, gt=0)
-    """of the optimal baseline: beta * log(mean(exp(return / beta))), the mean of returns for a large beta, for a small one the
-    best"""
+    """beta of the optimal baseline, beta * log(mean(exp(return / beta))): close to the mean of returns for a large beta, to
+    the best one for a small beta"""
     weights: WeightScheme = "gain"
     """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
     (these at least 0.1), or 1 at rank 1 and 0.5 below"""
     exports: tuple[ExportName, ...] = ()
-    """other trainers to write the rows for as well, into the folder `exports`"""
+    """other trainers for which rows are also written, into the folder `exports`"""
     seed: int = 0
     """seed of the validation split"""
 

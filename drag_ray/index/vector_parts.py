@@ -319,12 +319,12 @@ def _find_kept(embedder: Step, section: str, dir_name: str, num_pages: int, fold
     inputs = (f"{section}.model", "finetune")
     made_by = [[one["version"], one["config"].get(section), *map(one["inputs"].get, inputs)] for one in (origin, own)]
     if artifacts.compute_fingerprint(made_by[0]) != artifacts.compute_fingerprint(made_by[1]):
-        _logger.info(f"All pages are embedded: {folder.earlier / dir_name} are of another model or its options.")
+        _logger.info(f"Embedding all pages: {folder.earlier / dir_name} was made by another model or with other options.")
         return None
     try:
         earlier = EarlierVectors(folder.earlier / dir_name)
     except SearchIndexError as error:
-        _logger.info(f"All pages are embedded: {error}")
+        _logger.info(f"Embedding all pages: {error}")
         return None
     maker = cast(PartEmbedder, embedder.made(*embedder.arguments))  # loads no model
     keys = [maker.compute_key(row) for row in range(num_pages)]

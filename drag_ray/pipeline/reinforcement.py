@@ -29,7 +29,7 @@ def build_reinforcement(config: RunConfig, start: Address) -> RunConfig:
     """
     if not config.finetune.chosen_method.trains_policy:
         raise ConfigError(
-            f"reinforce: finetune.method {config.finetune.method} trains no policy, so there is nothing to go on from. Choose "
+            f"reinforce: finetune.method {config.finetune.method} trains no policy, so rl has no adapter to continue. Choose "
             "sft, dpo or grpo, or leave out reinforce."
         )
     engine = config.engine.model_copy(update={"adapter": str(locate_adapter(config, start))})

@@ -41,37 +41,35 @@ class RunConfig(BaseConfig):
     name: str = ""
     """name of this instance of the stage, where a run has several: its folder is then, for example, finetune/NAME"""
     reads: tuple[str, ...] = ()
-    """which instance of a stage is read, as stage=address, for example finetune=finetune/dpo or finetune=rounds/2/finetune; where
-    nothing is said, the one in the same scope"""
+    """instances of stages to read, as stage=address, for example finetune=finetune/dpo or finetune=rounds/2/finetune; by
+    default the one in the same scope"""
     verify: bool = False
-    """look at every byte of the finished stages, not only at sizes, small files and samples of large ones; what is damaged is
-    done again"""
+    """read every byte of the finished stages, not only sizes, small files and samples of large ones; damaged stages run again"""
     rounds: int = Field(default=0, ge=0, le=100)
-    """rounds of collecting and training, each from the policy of the one before; the best one on the validation questions is
-    evaluated. 0: one pass over the stages"""
+    """rounds of collecting and training, each from the policy of the previous one; the round that is best on the validation
+    questions is evaluated. 0: one pass over the stages"""
     curriculum: tuple[dict[str, Any], ...] = ()
-    """options that rounds change, in sections as in this file: the first entry for the first round, the last one for all that
-    follow, for example [{finetune = {method = "sft"}}, {finetune = {method = "dpo", learning_rate = 5e-5}}]"""
+    """options that change between rounds, in sections as in this file: the first entry for the first round, the last one for
+    all later rounds, for example [{finetune = {method = "sft"}}, {finetune = {method = "dpo", learning_rate = 5e-5}}]"""
     train_reranker: Literal["", "cross_encoder", "llm"] = ""
-    """the pipeline trains a reranker too, on the questions of its (first) collection, and evaluates it with the policy:
-    cross_encoder is a small encoder (finetune.cross_encoder), which a processor can serve; llm an adapter of engine.model; empty
-    for none"""
+    """also train a reranker in the pipeline, on the questions of its first collection, and evaluate it with the policy;
+    cross_encoder: a small encoder (finetune.cross_encoder) that CPUs can serve; llm: an adapter of engine.model; empty: none"""
     reranker: dict[str, Any] = Field(default_factory=dict)
-    """options in which the rows and the training of that reranker differ from the run's, in sections as in this file, for example
+    """options of the reranker's rows and training that differ from the run's, in sections as in this file, for example
     {finetune = {limit = 8000}}"""
     train_embedder: bool = False
-    """the pipeline trains an embedding model, on the questions of its (first) collection, and embeds the pages again with it (the
-    stage `embed`): by its vectors the reranker's rows are drawn, and the evaluation searches"""
+    """also train an embedding model in the pipeline, on the questions of its first collection, and embed the pages again with
+    it (stage `embed`); the reranker's rows and the evaluation use its vectors"""
     embedder: dict[str, Any] = Field(default_factory=dict)
-    """options in which its rows, its training and its windows differ from the run's, in sections as in this file, for example
-    {finetune = {embed = {model = "intfloat/e5-base-v2"}}}"""
+    """options of the embedding model's rows, training and windows that differ from the run's, in sections as in this file, for
+    example {finetune = {embed = {model = "intfloat/e5-base-v2"}}}"""
     tune_search: bool = False
-    """the pipeline chooses how pages are searched before all else (the stage `tune`), and takes its choice for those options that
-    are not set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval and relevance_dense_weight of
-    `format`, and retrieval of `evaluate.rerank`"""
+    """choose how pages are searched before anything else (stage `tune`), and use the choice for those options that are not
+    set: retrieval, question_words and dense_weight of `agent`, relevance_retrieval and relevance_dense_weight of `format`, and
+    retrieval of `evaluate.rerank`"""
     reinforce: bool = False
-    """the pipeline ends its training with reinforcement learning (the stage `rl`), from the adapter of its (best) round, and
-    evaluates what comes of it as `rl` beside that; its options are the run's own, which `curriculum` changes for rounds alone"""
+    """end the pipeline's training with reinforcement learning (stage `rl`), from the adapter of the best round, and evaluate
+    the result as `rl`; its options are the run's own, because `curriculum` changes those of rounds only"""
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()

@@ -43,7 +43,7 @@ def read_status(run_dir: Path) -> list[StageStatus]:
     now = time.time()
     found = [_read_stage(stage_dir, run_dir, now) for stage_dir in _walk_begun(run_dir)]
     if not found:
-        raise ArtifactError(f"{run_dir}: no stage was begun there. Give a run's folder.")
+        raise ArtifactError(f"{run_dir}: no stage was started there. Give a run's folder.")
     return sorted(found, key=lambda status: -status.changed_s)
 
 

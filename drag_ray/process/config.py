@@ -22,34 +22,34 @@ class ProcessConfig(BaseConfig):
     """Options of the scores of trajectories, and of the replies that are kept out of training."""
 
     top_k: int = Field(default=0, ge=0)
-    """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""
+    """first pages among which an evidence page makes a search successful; 0 takes the number that the policy was shown"""
     filters: tuple[FilterName, ...] = FILTERS
-    """replies that nothing is trained on: cut at the token limit, searching where the answer was asked for, going round in
-    circles, naming a document file, naming an answer that a hint told, the same as another sample's in the same state, or the
-    same but for order, case and punctuation and with the same result"""
+    """replies to exclude from training: cut at the token limit, searching where the answer was asked for, repetitive, naming a
+    document file, naming an answer from a hint, equal to another sample's in the same state, or equal but for order, case and
+    punctuation with the same result"""
     reward: str = "gain"
-    """what a reply is worth to reinforcement learning; gain: what it improves on the best so far, the question at first, less
-    costs; candidates: the share of the evidence that it adds to the pages of the question and of the searches before, as they are
-    given to a model that reads them, less costs; v_retrver (task rerank) and opensearch_vl (task answer): as those systems have
-    it, see docs/tools.md; package.module:function: what a function of yours gives each reply, see docs/extend.md"""
+    """value of a reply for reinforcement learning; gain: its improvement on the best result so far (first the question's),
+    less costs; candidates: the share of the evidence that it adds to the candidates of a reranker, which are the pages of the
+    question and of earlier searches, less costs; v_retrver (task rerank) and opensearch_vl (task answer): those systems'
+    rewards, see docs/tools.md; package.module:function: a function of your own, see docs/extend.md"""
     candidate_depth: int = Field(default=20, ge=1)
-    """with the reward candidates: pages that are taken of each search, as far as they were recorded (agent.depth)"""
+    """reward candidates: pages that each search contributes, within the recorded ones (agent.depth)"""
     answer_weight: float = Field(default=0.0, ge=0.0)
-    """weight of the answer's ANLS*, or of what the judge says of it, in its reward"""
+    """weight of the answer's ANLS*, or of the judge's verdict, in its reward"""
     judge: JudgeConfig = JudgeConfig()
-    """who says what answers are worth, where the letters differ; with the reward opensearch_vl of searches too"""
+    """judge of answers that differ from the gold answer in their letters; with the reward opensearch_vl of searches too"""
     max_judge_failure_rate: float = Field(default=0.2, ge=0, le=1)
-    """the stage stops when more than this share of the requests to the judge fails; answers without a verdict are left out"""
+    """share of failed requests to the judge above which the stage stops; answers without a verdict are left out"""
     search_cost: float = Field(default=0.05, ge=0.0)
-    """what each search after the first takes from its reward"""
+    """deduction from the reward of each search after the first"""
     repeat_cost: float = Field(default=0.2, ge=0.0)
-    """what a search takes from its reward for its repeated words: this times their share"""
+    """deduction from the reward of a search for repeated words: this times their share"""
     invalid_cost: float = Field(default=0.2, ge=0.0)
-    """what a reply costs that cannot be read, that was cut at its token limit, or that searches where the answer was asked for"""
+    """deduction for a reply that cannot be read, was cut at its token limit, or searches where the answer was asked for"""
     allow_mixed: bool = False
-    """take trajectories of several agent configurations or search indexes as one set"""
+    """accept trajectories of several agent configurations or search indexes as one set"""
     part_mib: int = Field(default=16, ge=1)
-    """MiB of conversations, about, that a process has in memory at once; a larger set is dealt out by question to parts"""
+    """approximate MiB of conversations in a process's memory at once; a larger set is divided into parts by question"""
 
     @field_validator("reward")
     @classmethod

@@ -32,49 +32,49 @@ class QuestionsConfig(BaseConfig):
     """Options of the questions that a model writes from pages."""
 
     limit: int = Field(default=1000, ge=0)
-    """questions to have written, before the filters: pages are asked about in turn over the files, and again with another kind
-    where there are more questions than pages; 0: one of each page"""
+    """questions to write, before the filters: pages alternate over the files, and take another kind if there are more
+    questions than pages; 0: one of each page"""
     kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
-    """kinds of questions, in turn over the pages. Over one page: a fact that it states, how something is done, or either as
-    somebody asks who does not know its words (user). Over several that are linked and all needed: two of one document (pages),
-    two of different documents (documents), a comparison of these, or three of different documents, one leading to the next
-    (path)"""
+    """kinds of questions, which alternate over the pages. Over one page: a stated fact (fact), how something is done
+    (procedure), or either in words other than the page's (user). Over several linked pages that are all needed: two of one
+    document (pages), two of different documents (documents), a comparison of these (comparison), or three of different
+    documents, one leading to the next (path)"""
     examples: tuple[str, ...] = Field(default=(), max_length=20)
-    """a handful of the users' own questions, whose manner is to be imitated"""
+    """some real questions of users, whose style is imitated"""
     writer: EngineConfig | None = None
-    """engine that writes and answers in place of `engine`, for example {backend = "openai", model = "...", endpoint = {address =
-    "..."}}"""
+    """engine that writes and answers instead of `engine`, for example {backend = "openai", model = "...", endpoint = {address
+    = "..."}}"""
     preset: PresetName = "default"
     """sampling preset of the questions; answers that filters ask for are greedy"""
     max_tokens: int = Field(default=512, ge=16)
     """tokens of a reply, with the reasoning before it"""
     page_view: Literal["text", "image"] = "text"
-    """what the model is shown of a page: its text, or its picture (corpus.page_images), with what no text layer holds"""
+    """form in which pages are shown to the writer: text, or image (corpus.page_images), which shows more than the text layer"""
     page_chars: int = Field(default=6000, ge=100)
-    """characters of a page's text that the model is shown; half as many, and half of that, where it cannot take as much"""
+    """characters of a page's text that the model is shown; a half or a quarter of them if they do not fit"""
     min_words: int = Field(default=30, ge=1)
     """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
     filters: tuple[FilterName, ...] = tuple(name for name in get_args(FilterName) if name != "one_search")
-    """what leaves out a question: it refers to "this page"; it copies a run of words of the page; the index finds the page too
-    early with it, or not at all; the model answers otherwise when it is shown the page again, or the same when one of several
-    pages is missing; it gives the answer without the page; too many other pages answer it too; it gives the answer from the
-    first page that the question itself finds (one_search, off by default: rankers learn from such questions); another question
-    is nearly the same. One that is not named leaves out none"""
+    """filters that reject a question: it refers to "this page" (self_reference); it copies a run of words of the page
+    (copied); the index finds the page too early with it, or not at all (rank); the model answers differently when it sees the
+    page again (answerable), or equally without one of several pages (needs_all); it answers without the page (closed_book);
+    too many other pages answer it too (other_pages); the first page that the question finds answers it (one_search, off by
+    default, because rankers learn from such questions); it nearly repeats another one (near_duplicate)"""
     anchor_images: bool = False
-    """ask questions over several pages about the picture of the first page (corpus.page_images), which is named no longer,
-    where the answer stands on another page and the filters keep the question so; otherwise it stays as it is"""
+    """ask questions over several pages about the picture of the first page (corpus.page_images) instead of its name, if the
+    answer is on another page and the filters accept the question; otherwise it stays unchanged"""
     fuzzy: bool = False
-    """have a name in each kept question replaced by what the pages say of it, where the filters keep the question so and no
-    further page answers it; otherwise it stays as it is"""
+    """replace a name in each kept question with a description from the pages, if the filters accept the result and no further
+    page answers it; otherwise it stays unchanged"""
     copied_words: int = Field(default=8, ge=1)
     """words that a question may copy in a row (filter copied)"""
     max_other_pages: int = Field(default=3, ge=0)
     """other pages that may answer a question too, which are evidence as well (filter other_pages)"""
     min_rank: int = Field(default=1, ge=1)
-    """first rank of the page, searched with the question itself, at which the question is kept: 2 leaves out what needs no better
-    search (filter rank)"""
+    """first rank of the page, searched with the question itself, at which a question is kept: 2 rejects questions that need no
+    better search (filter rank)"""
     max_rank: int = Field(default=100, ge=1, le=1000)
-    """last rank at which it is kept (filter rank)"""
+    """last rank at which a question is kept (filter rank)"""
 
     @model_validator(mode="after")
     def _ranks_are_a_range(self) -> "QuestionsConfig":

@@ -33,34 +33,36 @@ class RlConfig(BaseConfig):
     """Options of reinforcement learning while collecting. What a step learns, and how, say `finetune` and `finetune.grpo`."""
 
     steps: int = Field(default=100, ge=1)
-    """steps: each rolls out questions with the policy as it is, and trains on what comes of them"""
+    """number of steps; each rolls out questions with the current policy and trains on the rollouts"""
     questions_per_step: int = Field(default=16, ge=1)
-    """questions of a step whose samples differ in what they earn"""
+    """questions of a step whose samples differ in their rewards"""
     samples_per_question: int = Field(default=8, ge=2)
-    """rollouts of each, which are compared with each other"""
+    """rollouts of each question, which are compared with each other"""
     refills: int = Field(default=2, ge=0)
-    """times in a step that questions whose samples all earned the same are made up for by as many of the next ones"""
+    """times in a step that questions whose samples all earned the same are replaced by the next ones"""
     preset: PresetName = "full"
-    """sampling preset; the model's own distribution is what is trained, so others bend what is learned"""
+    """sampling preset; a preset other than full does not sample from the distribution that is trained"""
     updates: int = Field(default=1, ge=1)
-    """steps of the optimizer in a step, each with its share of the replies"""
+    """optimizer updates in a step, each with its share of the replies"""
     max_lag: int = Field(default=0, ge=0)
-    """steps that may be trained while others are rolled out: replies then come from a policy that is up to so many steps older,
-    for which the loss makes up; 0 takes turns, as both have to on a single GPU of which engines have more than half the memory"""
+    """steps that may be trained while others are rolled out: replies then come from a policy that is up to so many steps
+    older, for which the loss corrects; 0 takes turns, as is necessary on a single GPU if engines have more than half of its
+    memory"""
     validation_steps: int = Field(default=10, ge=0)
-    """steps between validations, greedy, on the questions held out (format.validation_fraction, format.split_by); the best policy
-    is published. 0 never validates, and publishes the last"""
+    """steps between greedy validations on the validation questions (format.validation_fraction, format.split_by); the best
+    policy is published. 0 never validates, and publishes the last"""
     validation_limit: int = Field(default=100, ge=1)
     """questions of a validation, drawn at random"""
     max_kl: float = Field(default=1.0, gt=0)
-    """the stage stops when the policy is further than this from its start, in nats a token, in the median of three steps"""
+    """limit of the distance of the policy from its start, in nats a token, in the median of three steps; beyond it the stage
+    stops"""
     min_entropy: float = Field(default=0.01, ge=0)
-    """the stage stops when replies surprise the policy less than this, in nats a token: it has stopped trying"""
+    """limit of the entropy of replies, in nats a token; below it the stage stops, because the policy no longer explores"""
     max_engine_kl: float = Field(default=0.1, gt=0)
-    """the stage stops when what one engine recorded of its replies is further than this from what the policy finds that it drew
-    from, in nats a token: an adapter has not reached it; a step of lag counts once more"""
+    """limit of the distance between an engine's recorded probabilities and the policy's own, in nats a token, larger by as
+    much for each step of lag; beyond it the stage stops, because an adapter has not reached the engine"""
     max_without_search: float = Field(default=0.95, ge=0, le=1)
-    """the stage stops when more than this share of a step's rollouts neither searches nor calls a tool"""
+    """share of a step's rollouts without a search or tool call above which the stage stops"""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class RlSections(Sections):
                 "that drew it, whose log-probabilities engines record at temperature 1. Take full."
             )
         if self.process.judge.enabled:
-            raise ConfigError("process.judge.enabled: rl scores rollouts by evidence and answers alone. Leave the judge out.")
+            raise ConfigError("process.judge.enabled: rl scores rollouts only by evidence and answers. Leave the judge out.")
         self.process.list_code()
         if not self.engine.logprobs and compares_with_engine:
             raise ConfigError(

@@ -31,36 +31,37 @@ class RolloutConfig(BaseConfig):
     """Options of the spread of rollouts over engines. None of it changes what comes out, unless rollouts fail."""
 
     num_engines: int = Field(default=0, ge=0)
-    """engines; 0 takes as many as fit on the GPUs that there are, or one where there is no GPU"""
+    """number of engines; 0 takes as many as fit on the GPUs, or one without a GPU"""
     engines_per_gpu: int = Field(default=1, ge=1)
-    """engines that share a GPU and engine.gpu_memory_utilization: for models so small that one engine keeps a CPU core busy while
-    the GPU waits"""
+    """engines that share a GPU and engine.gpu_memory_utilization, for small models with which one engine keeps a CPU core busy
+    while the GPU waits"""
     max_engines: int = Field(default=0, ge=0)
-    """engines at most: the pool starts with num_engines and grows while the cluster has or gets what more need; 0 keeps it"""
+    """largest number of engines: the pool starts with num_engines and grows while the cluster has or gets the resources; 0
+    keeps num_engines"""
     keep_engines: bool = True
-    """a pipeline's engines stay up between its stages, and rest while it trains; otherwise each stage starts its own engines"""
+    """keep a pipeline's engines running between its stages, and asleep while it trains; otherwise each stage starts its own"""
     workers_per_engine: int = Field(default=0, ge=0)
-    """processes that search and keep records for an engine which a pipeline keeps: a small model on a GPU is faster than one of
-    them; 0 takes one for every 2 CPU cores that there are for an engine, 8 at most"""
+    """processes that search and keep records for a kept engine, because a small model on a GPU outpaces a single one; 0 takes
+    one for every 2 CPU cores of the engine, at most 8"""
     concurrent_rollouts: int = Field(default=256, ge=1)
-    """rollouts that an engine works on at the same time"""
+    """concurrent rollouts of an engine"""
     chunk_rollouts: int = Field(default=0, ge=0)
-    """rollouts that an engine is given at once; the samples of a question stay together, whatever their number; 0 takes 8, or a
-    hundredth of concurrent_rollouts where that is more: everything that is given at once costs memory"""
+    """rollouts that an engine is given at once, which take memory; the samples of a question stay together. 0 takes 8, or a
+    hundredth of concurrent_rollouts if that is more"""
     tool_hosts: tuple[ToolHostConfig, ...] = ()
-    """tools that are slow or may end their process, each on actors of its own, for all engines; the others run in threads of the
-    processes that call them"""
+    """tools that are slow or can crash, each on actors of its own for all engines; the others run in threads of the calling
+    processes"""
     node_dir: Path | None = None
-    """a folder on each node's own disk, to which its first engine copies the index and from where all of them search it; without
-    one they search it where the run is, which from a network disk takes time at first. A node that does not see the run's folder
-    has there what it fetches from storage.uri. All of it is in a folder of this user's alone, and nothing is removed"""
+    """folder on each node's own disk; the first engine copies the index there, and all engines of the node search that copy.
+    Without it they search the index in the run's folder, which is slow at first on a network disk. A node that does not see
+    the run's folder keeps there what it fetches from storage.uri. Its contents belong to this user only, and nothing is
+    removed"""
     flush_s: float = Field(default=5.0, ge=0)
-    """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
+    """seconds between writes of finished trajectories; unwritten ones are repeated after a kill"""
     max_tries: int = Field(default=3, ge=1)
-    """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
+    """attempts at a failing rollout before it is set aside; a start with more attempts takes it up again"""
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
-    """the run stops when more than this share of its rollouts fails, looked at from 20 on, and does not count as done when more
-    than this share of all failed"""
+    """share of failed rollouts above which the stage stops, checked from 20 rollouts on, or does not count as finished"""
 
     @property
     def chunk_size(self) -> int:
@@ -95,8 +96,8 @@ class JudgeConfig(BaseConfig):
     """A model that says whether an answer means what a gold answer means, where the letters differ."""
 
     enabled: bool = False
-    """have the answers of questions that have gold answers judged: evaluate tells semantic accuracy beside ANLS*, process takes
-    what the judge says in the place of ANLS*"""
+    """have a judge assess the answers to questions with gold answers: evaluate reports semantic accuracy beside ANLS*, process
+    uses the verdict instead of ANLS*"""
     engine: EngineConfig = EngineConfig()
     """the engine of the judge, as the section `engine`: an endpoint, or a local model, which takes a GPU if there is one"""
     max_tokens: int = Field(default=1024, ge=16)

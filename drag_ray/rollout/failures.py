@@ -83,7 +83,7 @@ def check_failure_rate(num_failed: int, num_rollouts: int, max_failure_rate: flo
         raise TooManyFailuresError(
             f"{num_failed} of {num_rollouts} rollouts failed, more than max_failure_rate {max_failure_rate:.0%}.\n"
             f"{describe_errors(errors)}\n"
-            "Mend the cause, or raise rollout.max_failure_rate, and start the run again: it goes on with what has not finished."
+            "Fix the cause, or raise rollout.max_failure_rate, and start the run again: it continues with what is unfinished."
         )
 
 

@@ -54,16 +54,16 @@ class SearchConfig(BaseConfig):
     """
 
     analyzer: AnalyzerName = "english"
-    """how text becomes terms: a language name (lower case, stop words removed where Tantivy has a list, Snowball stems),
-    plain (lower case alone), or cjk (unigrams and bigrams of Chinese, Japanese and Korean characters, other words whole)"""
+    """conversion of text to terms: a language name (lower case, stop words removed where Tantivy has a list, Snowball stems),
+    plain (lower case only), or cjk (unigrams and bigrams of Chinese, Japanese and Korean characters, other words whole)"""
     syntax: Syntax = "words"
-    """what the operators in a query mean; words: nothing, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
+    """meaning of operators in a query; words: none, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
     prefix* and wild?cards"""
     operator: Operator = "or"
     """or: a page may match any word and BM25 ranks; and: a page must hold every word"""
     max_query_ms: int = Field(default=300, ge=1)
-    """milliseconds that a query may cost by estimate, on one core; of one that costs more the dearest parts are left out, broad
-    patterns first, and its turn says so (`partial_search`)"""
+    """estimated milliseconds that a query may cost on one core; the most expensive parts of a costlier one are left out, broad
+    patterns first, and its turn records that (`partial_search`)"""
     num_shards: int = Field(default=8, ge=1, le=256)
     """parts of the corpus that are indexed in parallel; rankings do not depend on it, and from 8 on the parts are merged"""
 
@@ -75,13 +75,13 @@ class EmbeddingConfig(BaseConfig):
     """a model of sentence-transformers, as a folder, a Hugging Face name or a place in an object store (see engine.model); empty
     for an index without vectors"""
     window_tokens: int = Field(default=256, ge=8)
-    """tokens of the windows that pages are cut into, counting those that the model adds; a page is as good as its best one"""
+    """tokens of the windows into which pages are cut, including those that the model adds; a page scores as its best window"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
     query_prompt: str = ""
-    """text that the model expects before a query, for example "query: "; empty takes what the model's folder says"""
+    """text that the model expects before a query, for example "query: "; empty uses the one of the model's folder"""
     page_prompt: str = ""
-    """text that the model expects before a page; empty takes what the model's folder says"""
+    """text that the model expects before a page; empty uses the one of the model's folder"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights; the vectors are float32"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -89,8 +89,8 @@ class EmbeddingConfig(BaseConfig):
     batch_size: int = Field(default=32, ge=1)
     """windows that the model reads at once"""
     other_index: bool = False
-    """embed an index with a model that finetune has trained for another one: of another collection its vectors can find far less
-    than words do. An index that has grown is another one too"""
+    """embed an index with a model that finetune trained for another one; on another collection its vectors can find far less
+    than words do. An index that has grown counts as another one"""
 
     @model_validator(mode="after")
     def _moves_on(self) -> Self:
@@ -129,16 +129,16 @@ class ReaderConfig(BaseConfig):
     question; as a folder, a Hugging Face name or a place in an object store (see engine.model). Or the folder of the adapter that
     finetune has trained with the method rerank, which knows its base model and what it is told"""
     base: NameOrUri = ""
-    """the base model, where the model is an adapter; empty takes the one that the adapter's folder names, but none in an object
-    store: such a folder may come from anywhere, and is not to have anything fetched"""
+    """base model of an adapter; empty takes the one that the adapter's folder names, unless that is in an object store,
+    because a folder of unknown origin must not cause downloads"""
     instruction: str = RELEVANCE_INSTRUCTION
-    """what a causal model is told of its task"""
+    """task description in the prompt of a causal model"""
     dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
     """number format of the model's weights; int8: of a cross-encoder on a CPU, which ONNX Runtime runs in less time, and whose
     scores depend a little on the pages read at once"""
     device: Literal["auto", "cpu", "gpu"] = "cpu"
-    """where it runs; auto takes a GPU where there is one. An endpoint's stands beside the engine, which has to leave it room
-    (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, once the engines have written"""
+    """device of the model; auto takes a GPU if there is one. An endpoint's model shares the GPU with the engine, which has to
+    leave it room (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, after the engines have finished"""
     batch_size: int = Field(default=16, ge=1)
     """windows that the model reads at once"""
 
@@ -155,20 +155,20 @@ class RerankConfig(ReaderConfig):
     """A model that reads the question and a page at once, and orders anew what another search finds first."""
 
     other_index: bool = False
-    """let an endpoint use one that was trained for another index: of another collection it can order pages far worse than the
-    search does. An index that has grown is another one too; an evaluation says whether it is as good there, and asks nothing"""
+    """let an endpoint use a reranker that was trained for another index; on another collection it can order pages far worse
+    than the search. An index that has grown counts as another one; an evaluation warns instead of refusing"""
     weight: float | None = Field(default=None, ge=0.0, le=1.0)
-    """what its score counts beside that of the search, which has the rest, both standardised over the pages that it reads; 1: it
-    alone, which is the default. Where there are features (the baseline `features`), these have the rest, and by default an
-    evaluation learns on validation questions what each counts"""
+    """weight of the model's score; the score of the search has the rest, both standardised over the pages that it reads; 1,
+    the default, is the model alone. With the baseline `features` these have the rest, and by default an evaluation learns both
+    weights on validation questions"""
     depth: int = Field(default=50, ge=1)
-    """best pages that it reads of a ranking, at least as many as are wanted of it"""
+    """best pages of a ranking that the model reads, at least as many as are requested"""
     page_chars: int | None = Field(default=None, ge=0)
-    """characters that it reads of a page: of a longer one how it begins and the part with most of the question's rare words, at
-    once; 0 for all of it, in windows. Without it as many as its rows had (format.relevance_chars) for a reranker that finetune
-    has trained, and all for others"""
+    """characters of a page that the model reads at once: of a longer one the beginning and the part with most of the
+    question's rare words; 0 reads all of it, in windows. The default is that of its rows (format.relevance_chars) for a
+    trained reranker, and 0 for others"""
     window_tokens: int = Field(default=384, ge=8)
-    """tokens of the windows that a page is cut into where all of it is read; it is as good as its best one"""
+    """tokens of the windows of a page that is read whole; it scores as its best window"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
 

@@ -30,8 +30,8 @@ class ServedRerankConfig(RerankConfig):
     """The order in which an endpoint shows pages: that of a model that reads them, of features, or of both."""
 
     features: Path | None = None
-    """folder of an evaluation that has learned the baseline `features`: pages are put in their order, alone or beside the model's
-    scores"""
+    """folder of an evaluation that learned the baseline `features`: pages are ordered by them, alone or combined with the
+    model's scores"""
 
 
 class ServeConfig(BaseConfig):
@@ -46,18 +46,18 @@ class ServeConfig(BaseConfig):
     adapters: tuple[str, ...] = ()
     """adapters as name=folder; when empty, the adapter of this run's finetune stage is served as `tuned`"""
     evaluation: Path | None = None
-    """folder of a finished evaluation that has looked for weights of the question (evaluate.question_weights): models that it
-    compared by the names under which they are served are asked with the weights that it found for them"""
+    """folder of a finished evaluation that chose question weights (evaluate.question_weights); models that it compared under
+    their served names are asked with these weights"""
     adapter_dirs: tuple[Path, ...] = ()
     """folders from which adapters may be loaded while the endpoint runs (`/v1/load_lora_adapter`); empty allows none"""
     api_key: SecretStr = SecretStr("")
     """key that requests must carry, given by the environment variable DRAG_RAY_API_KEY or in the file serve.api_key_file"""
     api_key_file: Path | None = None
-    """file that holds the key, or several with the groups of documents that each may see (docs/security.md); its owner alone may
-    have access"""
+    """file that holds the key, or several keys with the groups of documents that each may see (docs/security.md); only its owner
+    may have access"""
     index_check_s: float = Field(default=5, ge=0)
-    """seconds between looks at whether the run has a newer index, which then takes the place of the one that is searched, without
-    a restart; 0 never looks"""
+    """seconds between looks for a newer index of the run, which replaces the one that is searched, without a restart; 0 never
+    looks"""
     max_body_mib: float = Field(default=32, gt=0)
     """largest request, in MiB; page images are part of it"""
     max_tokens: int = Field(default=8192, ge=1)
@@ -65,17 +65,17 @@ class ServeConfig(BaseConfig):
     max_question_chars: int = Field(default=4096, ge=1)
     """longest question to search or ask for, in characters"""
     max_reply_s: float = Field(default=30, gt=0)
-    """seconds that an engine may take for each reply to a search or a question; then it gives it up, and the request is refused
-    (504). A question can be written so that a model goes on to agent.max_tokens"""
+    """seconds that an engine may take for each reply to a search or a question; then the request is refused (504). A question
+    can be written so that a model continues to agent.max_tokens"""
     max_sequences: int = Field(default=64, ge=1)
     """replies to one request: its prompts times its `n`"""
     grammars: bool = True
-    """whether requests may bind replies to a schema, a pattern or a grammar of theirs (`response_format`, `structured_outputs`,
-    tools that must be called). A dear one takes an engine seconds at each token, in which all others wait"""
+    """allow requests to constrain replies to a schema, a pattern or a grammar (`response_format`, `structured_outputs`,
+    required tool calls). An expensive one takes an engine seconds at each token, while all others wait"""
     retrieval: RetrievalName = "bm25"
-    """how pages are found where a request does not say; dense and hybrid need the index stage's embedding.model"""
+    """search where a request does not name one; dense and hybrid need the index stage's embedding.model"""
     rerank: ServedRerankConfig = Field(
-        default=ServedRerankConfig(), description="what orders the pages that searches find anew, if anything is named"
+        default=ServedRerankConfig(), description="reranking of the pages that searches find, if a model or features are named"
     )
     feedback: FeedbackConfig = Field(
         default=FeedbackConfig(), description="what is kept of searches, and of what people say about them; nothing by default"
@@ -86,34 +86,34 @@ class ServeConfig(BaseConfig):
     page: bool = True
     """a page for people at `/`, to search and ask in a browser; it asks for the key where there is one"""
     max_queued_requests: int = Field(default=256, ge=1)
-    """requests that wait for each engine, once it has taken four times engine.max_num_seqs; more are told to come back (429)"""
+    """requests that wait for each engine, after it has taken four times engine.max_num_seqs; further ones get 429"""
     max_wait_s: float = Field(default=30, gt=0)
-    """seconds that a request waits for an engine to take it; then it is told to come back (503)"""
+    """seconds that a request waits for an engine; then it gets 503"""
     num_replicas: int = Field(default=1, ge=0)
-    """engines behind the endpoint; all of them have all adapters. 0, with max_replicas: none while nobody asks; who asks then is
-    told to come back, and one starts"""
+    """engines behind the endpoint, each with all adapters. 0, with max_replicas: none while there are no requests; the first
+    request gets 503 and starts one"""
     max_replicas: int = Field(default=0, ge=0)
-    """engines at most: above num_replicas, Ray Serve starts and ends engines as requests come and go; 0 keeps to num_replicas"""
+    """largest number of engines: above num_replicas, Ray Serve starts and ends engines with the load; 0 keeps num_replicas"""
     target_ongoing_requests: float = Field(default=0, ge=0)
-    """requests that an engine is to have, where their number changes; 0 takes engine.max_num_seqs"""
+    """requests of each engine at which autoscaling aims; 0 takes engine.max_num_seqs"""
     upscale_delay_s: float = Field(default=30, ge=0)
-    """seconds that engines have more requests than that before another one starts"""
+    """seconds of a higher load before another engine starts"""
     downscale_delay_s: float = Field(default=600, ge=0)
-    """seconds that engines have fewer before one ends"""
+    """seconds of a lower load before an engine ends"""
     drain_timeout_s: float = Field(default=600, ge=0)
-    """seconds that an engine which is to end, or to be replaced, may take for the requests that it has"""
+    """seconds that an ending engine may take for its running requests"""
     tool_call_parser: str = AUTO
-    """vLLM's parser of tool calls, for chats with tools; auto takes that of the model's family, or of adapters that were trained
-    to call functions, and none where the family is not known; empty for none"""
+    """vLLM's parser of tool calls, for chats with tools; auto takes that of the model's family, or of adapters that were
+    trained to call functions, and none for an unknown family; empty for none"""
     reasoning_parser: str = AUTO
-    """vLLM's parser of reasoning; auto takes that of the model's family, where model and adapters reason; empty for none"""
+    """vLLM's parser of reasoning; auto takes that of the model's family, if model and adapters reason; empty for none"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where the engines run; auto takes GPUs if the cluster has one when the stage starts"""
     adapter_places: int = Field(default=4, ge=1)
-    """adapters whose replies an engine writes at the same time, with adapter_dirs; requests to others wait. On a CPU no more than
-    these can be loaded, on GPUs any number"""
+    """adapters that an engine uses at the same time, with adapter_dirs; requests to others wait. On a CPU only so many can be
+    loaded, on GPUs any number"""
     max_lora_rank: int = Field(default=0, ge=0)
-    """highest rank of an adapter; 0 takes that of the adapters given, at least 16"""
+    """highest rank of an adapter; 0 takes the highest of the given adapters, at least 16"""
 
     @field_validator("served_name")
     @classmethod

@@ -36,8 +36,8 @@ class StorageConfig(BaseConfig):
     """Object store of finished stages beside the run's folder."""
 
     uri: str = ""
-    """a place for this run alone to which finished stages are sent, and from which what is read and not in the run's folder is
-    fetched: s3://BUCKET/runs/mine, gs://, abfs://, hdfs:// or file:///; empty: nowhere"""
+    """object-store folder of this run: finished stages are sent to it, and stages that the run's folder lacks are fetched from
+    it: s3://BUCKET/runs/mine, gs://, abfs://, hdfs:// or file:///; empty: none"""
 
     @field_validator("uri")
     @classmethod

@@ -114,33 +114,33 @@ class PythonInterpreterConfig(BaseConfig):
     memory_mib: int = Field(default=512, ge=64, le=65536)
     """memory"""
     num_parallel: int = Field(default=4, ge=1)
-    """calls that run at once in a process; more of them wait, in their own agent.tool_timeout_s"""
+    """calls that run at once in a process; further ones wait, within their agent.tool_timeout_s"""
 
 
 class SuperResolutionConfig(BaseConfig):
     """Upscaling of images."""
 
     model: str = ""
-    """ONNX file of a model that does: RGB from 0 to 1 as (1, 3, height, width), of any size, to 2, 3 or 4 times the height and
-    width; empty: interpolation. Every process that calls the tool loads it"""
+    """ONNX file of a model that enlarges images: RGB from 0 to 1 as (1, 3, height, width), of any size, to 2, 3 or 4 times the
+    height and width; empty: interpolation. Every process that calls the tool loads it"""
 
 
 class VisitConfig(BaseConfig):
     """The web pages that a model may read, and the limits of a call."""
 
     allowed_domains: tuple[str, ...] = ()
-    """sites that may be visited, each with all below it, for example example.org; empty: every public one"""
+    """sites that may be visited, with their subdomains, for example example.org; empty: every public one"""
     refused_domains: tuple[str, ...] = ()
-    """sites that may not, each with all below it"""
+    """sites that may not be visited, with their subdomains"""
     ports: tuple[int, ...] = (80, 443)
     """ports that are connected to"""
     allow_private: bool = False
-    """whether addresses are visited that are not of the public internet, those of this machine and of metadata services of clouds
-    among them; with it a model reaches whatever this machine reaches"""
+    """also visit addresses outside the public internet, including those of this machine and of cloud metadata services; a
+    model then reaches whatever this machine reaches"""
     timeout_s: float = Field(default=20.0, gt=0, le=600)
     """seconds of a call, from looking up the name to the last byte"""
     max_mib: float = Field(default=5.0, gt=0, le=100)
-    """size of a page, as it comes and unpacked"""
+    """largest size of a page, both compressed and unpacked"""
 
     @field_validator("allowed_domains", "refused_domains")
     @classmethod
@@ -155,13 +155,14 @@ class WebSearchConfig(BaseConfig):
     """The search engine that is asked."""
 
     provider: ProviderName = "searxng"
-    """whose requests and answers the endpoint has; searxng: also any other that answers with results of title, url and content"""
+    """protocol of the endpoint; searxng: also any other endpoint that answers with results of title, url and content"""
     address: str = ""
-    """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for what the
-    model looks for. It may be one of your own network. Redirects are not followed. Empty: the provider's own; searxng has none"""
+    """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for the
+    model's query. It may be in your own network. Redirects are not followed. Empty: the provider's public address, which
+    searxng lacks"""
     key_variable: str = ""
-    """name of the environment variable that holds the key, which every process that calls the tool must have; empty: none is
-    wanted. The key itself belongs in no option and in no file"""
+    """name of the environment variable that holds the key, in every process that calls the tool; empty: no key. The key itself
+    belongs in no option and in no file"""
     num_results: int = Field(default=5, ge=1, le=50)
     """results that are shown"""
     timeout_s: float = Field(default=15.0, gt=0, le=600)

@@ -1,6 +1,6 @@
 """The choice among first stages: by the questions of one part, taken where the gain holds on those of another.
 
-The search that is configured stays unless another one is better on the choosing part and surely better on the checking part,
+The configured search stays unless another one is better on the choosing part and significantly better on the checking part,
 where nothing was chosen: the interval of its gain, by a paired bootstrap over documents, is above 0.
 """
 
@@ -85,7 +85,7 @@ class Decision:
 
     @property
     def holds(self) -> bool:
-        """True if the gain is surely one."""
+        """True if the gain is significant."""
         return self.low is not None and self.low > 0
 
     @property

@@ -12,9 +12,9 @@ class TuneConfig(BaseConfig):
     """Options of the choice of a search, by training questions."""
 
     limit: int = Field(default=1000, ge=0)
-    """training questions to search for, drawn at random: half of them to choose by, half to check the choice; 0 takes all"""
+    """training questions, drawn at random: one half to choose by, the other to check the choice; 0 takes all"""
     depth: int = Field(default=50, ge=1, le=100)
-    """pages that a reranker is to read of each question, by whose recall its search is chosen; as evaluate.rerank.depth"""
+    """pages that a reranker reads for each question, by whose recall its search is chosen; equal to evaluate.rerank.depth"""
 
 
 @dataclass(frozen=True)

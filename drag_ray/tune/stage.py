@@ -43,7 +43,7 @@ def run(sections: TuneSections, inputs: Inputs, folder: StageFolder) -> dict[str
     find_vectors(index_dir, None, agent.retrieval, "agent.retrieval")
     has_vectors = vectors.has_vectors(index_dir / vectors.DIR_NAME)
     if not has_vectors:
-        _logger.info("tune: the index has no vectors (embedding.model), so searches by words alone are compared")
+        _logger.info("tune: the index has no vectors (embedding.model), so only searches by words are compared")
     stages = list_first_stages(agent, has_vectors)
     sides = divide_questions(index_dir, settings.limit, sections.seed, inputs.find("questions"))
     search = RankEvidence(index_dir, agent, stages)

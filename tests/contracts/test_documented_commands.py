@@ -24,6 +24,10 @@ NOT_RUN = {
     "ray ": "it starts machines; tests/contracts/test_deployment.py has Ray's launcher do so against moto",
     "(umask 077; ray get-auth-token": "it writes into the home folder; tests/unit/core/test_cluster.py makes a token",
     "export ": "a variable",
+    "docker ": "it needs a daemon; `make lint` checks the Dockerfile",
+    "kubectl ": "it needs a cluster; tests/contracts/test_cluster_files.py checks the manifests",
+    "cd ": "a folder of the repository",
+    "source ": "it activates what `make setup` makes",
     "curl ": "it needs an endpoint; tests/integration/test_serve_stage.py sends the same",
     "install -d": "it needs another group; tests/unit/core/test_folders.py has the modes",
 }

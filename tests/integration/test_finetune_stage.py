@@ -185,7 +185,7 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
         run_code(STAGES["finetune"], config, folder)
     assert ", " in str(caught.value).partition("jsonl:")[2].partition(".")[0]  # the row of the other worker
     printed = "".join(capsys.readouterr())
-    assert printed.count("finetune: goes on from the last checkpoint, once. finetune step") == 1
+    assert printed.count("finetune: resuming from the last checkpoint, once. finetune step") == 1
     assert printed.count("finetune step 1/4: loss") == 1  # the second try did not begin at the beginning
     assert not any((tmp_path / "finetune" / name).exists() for name in ("adapter", "merged", "curve.jsonl"))
 

@@ -26,7 +26,7 @@ WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
 ENDS_WITHIN_S = 20
 """what a stage may take on a machine that has other work; without a signal of ours it would go on for minutes"""
 NUM_ANSWERED = 3
-SAID = "stopped. What is finished is kept; the same command goes on from here."
+SAID = "stopped. Finished work is kept; the same command continues."
 
 
 def start(folder: Path, job: str, *options: str) -> subprocess.Popen[bytes]:

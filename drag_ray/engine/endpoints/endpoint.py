@@ -203,7 +203,7 @@ class EndpointEngine:
 
     def _encode_image(self, key: str) -> str:
         if self._images is None:
-            raise ConfigError("the prompt holds images, but the engine was made for text alone.")
+            raise ConfigError("the prompt holds images, but the engine was started for text only.")
         data = io.BytesIO()
         self._images.open(key).save(data, "PNG")
         return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"

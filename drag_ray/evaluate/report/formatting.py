@@ -20,7 +20,7 @@ _INCIDENTS = (
     "questions without a rollout (counted as nothing found)",
     "failed rollouts (counted as nothing found)",
     "rollouts without a search (counted as nothing found)",
-    "rollouts that left it at the question",
+    "rollouts that added nothing to the question",
     "searches that raised an error",
     "replies without a readable action",
     "answers on which the judge gave no verdict",
@@ -105,20 +105,22 @@ def write_finding(difference: Difference, criterion: Criterion) -> str:
     if difference.finding is None:
         return ""
     if difference.finding is not Finding.UNSURE:
-        return f"{criterion.more if difference.finding is Finding.MORE else criterion.less}, surely"
+        return criterion.more if difference.finding is Finding.MORE else criterion.less
     if difference.value == 0:
-        return "cannot tell: no difference was seen"
+        return "not significant: no difference observed"
     if difference.num_needed is None:
-        return "cannot tell"
-    return f"cannot tell: would need {write_num_needed(difference.num_needed)} questions"
+        return "not significant"
+    return f"not significant: would need {write_num_needed(difference.num_needed)} questions"
 
 
 def write_split(comparison: Comparison, context: ReportContext) -> str:
     """The split of the questions, with a warning where choices may have been made by them."""
     if comparison.split != TEST:
-        return "VALIDATION questions: what was chosen by them is flattered. The test questions were not asked."
-    asked = f" Evaluations of this run that asked them before: {context.num_exposures}; what was chosen by these is flattered."
-    return "TEST questions." + (asked if context.num_exposures else "")
+        return "VALIDATION questions: choices made on them are biased in their favour. The test questions were not asked."
+    if not context.num_exposures:
+        return "TEST questions."
+    earlier = f"Earlier evaluations of this run asked them {context.num_exposures} times"
+    return f"TEST questions. {earlier}; choices made on these are biased in their favour."
 
 
 def write_settings(comparison: Comparison, context: ReportContext) -> list[str]:
@@ -133,7 +135,7 @@ def write_settings(comparison: Comparison, context: ReportContext) -> list[str]:
         f"Pictures: {context.pictures}." if context.pictures else "",
         context.judge,
         _write_clusters(comparison),
-        "Intervals leave out how much another training would differ." if comparison.baseline == BASE_NAME else "",
+        "Intervals do not include the variation between trainings." if comparison.baseline == BASE_NAME else "",
         _write_family(comparison),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -144,7 +146,7 @@ def _write_clusters(comparison: Comparison) -> str:
     if sizes.largest > 1:
         over = f"{sizes.num_clusters} clusters of questions on the same documents, the largest of {sizes.largest}, "
         over += f"together worth {sizes.num_effective:.0f} of equal size"
-        warning = " WARNING: with so few clusters they are too narrow." if sizes.num_effective < FEW_CLUSTERS else ""
+        warning = " WARNING: with so few clusters the intervals are too narrow." if sizes.num_effective < FEW_CLUSTERS else ""
     drawn = f"{comparison.num_resamples:,} resamples, seed {comparison.seed}"
     return f"{comparison.confidence:.0%} bootstrap intervals ({drawn}) over {over}.{warning}"
 
@@ -153,7 +155,7 @@ def _write_family(comparison: Comparison) -> str:
     rows = [row for row in comparison.rows if any(d.adjusted_p_value is not None for d in row.differences)]
     tested = [d for row in rows for d in row.differences if d.adjusted_p_value is not None]
     if not rows:
-        return f"Nothing is tested: no other policy has what {comparison.subject} is judged by, or none has it."
+        return f"Nothing is tested: no other policy has what {comparison.subject} is judged by, or none has a value."
     tests = {difference.test for row in rows for difference in row.differences}
     kind = "sign flips of whole clusters" if tests == {SIGN_FLIP} else "exact McNemar for shares, sign flips for the rest"
     levels = dict.fromkeys(f"{level:.2g}" for level in sorted(d.level for d in tested))
@@ -175,7 +177,7 @@ def write_incidents(comparison: Comparison) -> list[str]:
 
 
 def write_verdict(comparison: Comparison) -> list[str]:
-    """The policy to deploy in one sentence, and how sure that is in another; where nobody can say, those of `write_gain`."""
+    """The policy to deploy in one sentence, and its significance in another; without a candidate, those of `write_gain`."""
     return _write_deployment(comparison.deployment) if comparison.deployment else write_gain(comparison)
 
 
@@ -189,7 +191,7 @@ def write_gain(comparison: Comparison) -> list[str]:
 
 
 def _write_deployment(deployment: Deployment) -> list[str]:
-    """The policy to deploy with its measures and its cost; how far the candidate is above the others."""
+    """The policy to deploy with its measures and its cost; the candidate compared with the others."""
     policy, candidate = deployment.policy, deployment.candidate
     known = [row for row in deployment.rows if policy in row.metrics]
     values = ", ".join(f"{row.label} {_write_value(row.metrics[policy].value, row.unit)}" for row in known)
@@ -211,12 +213,12 @@ def _write_deployment(deployment: Deployment) -> list[str]:
 
 def _write_candidate(deployment: Deployment, reference: str, name: str) -> str:
     """The candidate beside another policy, which is called so, by each of the measures: those that come to the same together."""
-    words = {Finding.MORE: "surely above", Finding.LESS: "surely below"}
+    words = {Finding.MORE: "significantly above", Finding.LESS: "significantly below"}
     found: dict[str, list[str]] = {}
     for row in deployment.rows:
         difference = row.difference(deployment.candidate, reference)
         needed = f", would need {write_num_needed(difference.num_needed)} questions" if difference.num_needed else ""
-        said = words.get(difference.finding or Finding.UNSURE, "not surely above or below")
+        said = words.get(difference.finding or Finding.UNSURE, "not significantly different from")
         found.setdefault(said, []).append(f"{write_label(row)} ({write_difference(difference, row)}{needed})")
     by_finding = [(said, " and ".join(cells)) for said, cells in found.items()]
     return " and ".join(f"{said} {name if place == 0 else 'it'} by {cells}" for place, (said, cells) in enumerate(by_finding))
@@ -229,18 +231,17 @@ def _write_value(value: float | None, unit: Unit) -> str:
 def _write_sentence(row: Row, reference: str, comparison: Comparison) -> str:
     difference, criterion = row.difference(comparison.subject, reference), comparison.criterion
     policy = difference.policy
-    unsure = f"Cannot tell whether {policy} {criterion.more} than {reference}"
+    compared = f"{policy} and {reference}"
     if difference.value is None:
-        return f"{unsure}: {_write_missing(row, difference)}."
+        return f"Cannot compare {compared}: {_write_missing(row, difference)}."
     gained = difference.num_higher - difference.num_lower
     count = f"{abs(gained)} {'more' if gained > 0 else 'fewer'} {criterion.counted}{'' if abs(gained) == 1 else 's'}"
     amount = count if gained else f"as many {criterion.counted}s"
     seen = f"{amount} over {row.metrics[policy].n} {comparison.split} questions {_write_facts(difference, comparison)}"
     if difference.finding in (Finding.MORE, Finding.LESS):
         found = criterion.more if difference.finding is Finding.MORE else criterion.less
-        return f"{policy} {found} than {reference}, surely: {seen}."
-    reason = ", a difference that chance alone can make" if gained else ""
-    return f"{unsure}: {seen}{reason}{_write_power(difference)}."
+        return f"{policy} {found} than {reference}: {seen}."
+    return f"No significant difference between {compared}: {seen}{_write_power(difference)}."
 
 
 def _write_missing(row: Row, difference: Difference) -> str:
@@ -264,10 +265,11 @@ def _write_power(difference: Difference) -> str:
     """The difference that these questions would have shown, and how many would show what was seen."""
     if difference.detectable is None:
         return ""
-    shown = f"; a true one of {write_number(difference.detectable, Unit.SHARE)} points would be found with {POWER:.0%} power"
+    detectable = write_number(difference.detectable, Unit.SHARE)
+    shown = f"; a true difference of {detectable} points would be detected with {POWER:.0%} power"
     if difference.num_needed is None:
         return shown
-    return f"{shown}, one as small as that seen with {write_num_needed(difference.num_needed)} questions"
+    return f"{shown}, one as small as the observed one with {write_num_needed(difference.num_needed)} questions"
 
 
 def _write_equal_pages(comparison: Comparison, reference: str) -> str:

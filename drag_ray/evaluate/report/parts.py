@@ -64,7 +64,7 @@ def build_parts(comparison: Comparison, context: ReportContext) -> list[Part]:
         Part("Later turns", table=_build_turns_table(comparison)),
         Part("Headroom", table=_build_headroom_table(comparison)),
         Part("Settings", formatting.write_settings(comparison, context)),
-        Part("What went wrong", formatting.write_incidents(comparison)),
+        Part("Incidents", formatting.write_incidents(comparison)),
         Part("Verdict", formatting.write_verdict(comparison)),
     ]
     return [part for part in parts if part.sentences or part.table]
@@ -123,7 +123,7 @@ def _build_headroom_table(comparison: Comparison) -> Cells:
     for room in comparison.room:
         values = [write_number(value, room.unit) for value in (room.best, room.oracle, room.gain)]
         rows.append([f"{room.label}{' %' if room.unit.is_percent else ''}", room.best_policy, *values])
-    return [["first search", "best policy", "its value", "best of all for each question", "room (a bound)"], *rows]
+    return [["first search", "best policy", "its value", "oracle (best for each question)", "headroom (upper bound)"], *rows]
 
 
 def format_console(parts: Sequence[Part]) -> str:

@@ -36,7 +36,7 @@ class DPO(AdapterMethod):
     keeps_logits: ClassVar[bool] = True
 
     beta: float = Field(default=0.1, gt=0)
-    """how close the policy is kept to the one that it starts from; less lets it go further"""
+    """how close the policy is kept to its start; a lower value lets it move further"""
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Pairs {chosen, rejected, image_keys}: each side is the prompt with one of the replies, which is compared as a whole."""

@@ -31,10 +31,11 @@ class Embed(EncoderMethod):
     purpose: ClassVar[str] = "makes vectors of questions and pages"
 
     negatives: int = Field(default=4, ge=0)
-    """pages without evidence that a row has beside its evidence, of those that the rows of the question hold (relevance_pages);
-    with fewer the first ones come again. 0 learns from the other questions of a batch alone"""
+    """pages without evidence in a row, of those in the rows of the question (relevance_pages), repeated if there are fewer. 0
+    learns only from the other questions of a batch"""
     dimensions: tuple[int, ...] = ()
-    """lengths that vectors may be cut to and still compare well, for example [256, 128]; empty trains the whole length alone"""
+    """shorter lengths to which vectors may be cut and still compare well, for example [256, 128]; empty trains the whole
+    length only"""
 
     def build_rows(self, judged: JudgedQuestion) -> list[dict[str, Any]]:
         """One for each page of the evidence, or for the teacher's best: `anchor`, `positive`, `negative_1` and so on.

@@ -68,11 +68,11 @@ class EncoderMethod(Method):
     """the model that training starts from, as a folder, a Hugging Face name or a place in an object store; embedded-minilm is
     all-MiniLM-L6-v2 (22 million parameters), which comes with the extra `demo`"""
     max_tokens: int = Field(default=256, ge=16)
-    """tokens that the model reads at once, in training and after it; the end of longer texts is cut off. At most what it was made
-    for"""
+    """tokens that the model reads at once, in training and later; longer texts are cut off. It cannot exceed the model's own
+    limit"""
     distillation: float = Field(default=0.8, ge=0.0, le=1.0)
-    """what a teacher's scores of the passages (format.teacher) count beside the labels, which have the rest; of a question
-    without evidence they are all that counts. 0.8 is about what SimLM gives them. 0 leaves them out"""
+    """weight of a teacher's scores of the passages (format.teacher); the labels have the rest. For a question without evidence
+    only the scores count. 0.8 is close to SimLM; 0 ignores them"""
 
     def find_start_model(self, engine_model: str) -> str:
         """Its own."""

@@ -54,23 +54,23 @@ class GRPO(AdapterMethod):
     needs_tokens: ClassVar[bool] = True
 
     loss: LossName = "grpo"
-    """grpo: ratios of tokens, clipped; rloo: of whole replies; reinforce_pp: as grpo, with advantages in units of their
-    deviation; oapl: regression, which bears replies of policies that are many steps old. Rows have the advantages that it is made
-    for if they were written with a format.baseline of mean, others (rloo) or optimal (oapl)"""
+    """grpo: ratios of tokens, clipped; rloo: ratios of whole replies; reinforce_pp: as grpo, with advantages in units of their
+    deviation; oapl: regression, which tolerates replies of policies that are many steps old. Rows need a format.baseline of
+    mean, others (rloo) or optimal (oapl)"""
     aggregation: Aggregation = "token"
-    """what counts alike: each token, or each reply, whatever its length; of rloo and oapl it is the replies"""
+    """units that count equally: tokens, or replies of any length; rloo and oapl always use replies"""
     clip_range: float = Field(default=0.2, gt=0, lt=1)
-    """by which share a token may become less likely, or more likely too, before it is left alone"""
+    """relative change of a token's probability, in either direction, beyond which it is no longer trained"""
     clip_high: float = Field(default=0.0, ge=0)
-    """by which share it may become more likely: above clip_range what was unlikely is tried for longer; 0 takes clip_range"""
+    """the same limit upwards: above clip_range, unlikely tokens are explored for longer; 0 takes clip_range"""
     kl_weight: float = Field(default=0.04, ge=0)
-    """what it costs to go away from the policy that training starts from; 0 lets clipping alone hold it"""
+    """price of the distance from the policy that training starts from; 0 relies on clipping only"""
     max_engine_ratio: float = Field(default=3.0, gt=0)
-    """how often a token may count, at most, for being likelier to the model that is trained, as it starts, than it was to the
-    engine that drew it, where rows hold the engine's log-probabilities (engine.logprobs)"""
+    """largest weight of a token that is likelier to the initial trained model than to the engine that sampled it, if rows have
+    the engine's log-probabilities (engine.logprobs)"""
     oapl_beta: float = Field(default=0.01, gt=0)
-    """of oapl: what a nat between a reply's log-probabilities now and when it was drawn is worth, in advantage; the lower, the
-    further a reply's advantage moves the policy"""
+    """oapl: value in advantage of one nat between a reply's log-probabilities now and when it was sampled; the lower, the
+    further an advantage moves the policy"""
 
     @property
     def loss_options(self) -> LossOptions:

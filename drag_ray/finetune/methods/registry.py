@@ -14,15 +14,14 @@ class Methods(BaseConfig):
     """A section of options for each method. The name of the field is the method's, its help text says what it learns from."""
 
     sft: SFT = SFT()
-    """supervised: replies are learned as they stand"""
+    """supervised training: replies are learned word for word"""
     dpo: DPO = DPO()
     """preference pairs: of two replies to a prompt the better one becomes the likelier; best with pairs of the policy that is
     trained (engine.model), which was tuned before, and a tenth of the learning_rate"""
     reward: RewardModelling = RewardModelling()
     """a reward model, which writes nothing, and gives the better of two queries the higher number"""
     rerank: Rerank = Rerank()
-    """a reranker, which writes no query: it says whether a page answers a question, and so puts what searches find in a better
-    order (evaluate.rerank, serve.rerank)"""
+    """a reranker: it says whether a page answers a question, which orders what searches find (evaluate.rerank, serve.rerank)"""
     cross_encoder: CrossEncoder = CrossEncoder()
     """a small reranker: all weights of an encoder that reads question and page at once, for processors too (evaluate.rerank,
     serve.rerank), with a learning_rate of 2e-5 to 2e-4, the higher the smaller the model"""

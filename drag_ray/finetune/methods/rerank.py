@@ -51,7 +51,7 @@ class Rerank(AdapterMethod):
     why_nothing_is_learned: ClassVar[str] = NOTHING_TO_COMPARE
 
     instruction: str = Field(default=RELEVANCE_INSTRUCTION, min_length=1)
-    """what the model is told of its task, in training and, by a note beside the adapter, where it ranks"""
+    """task description in the model's prompt, in training and, by a file beside the adapter, in use"""
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Questions {pages, is_evidence, image_keys}: a page is the prompt that ranking asks, with the first token of the answer.

@@ -43,11 +43,11 @@ class SFT(AdapterMethod):
     rows: SupervisedRows = "sft_query"
     """training rows to learn from, a folder of the format stage"""
     mask: Mask = "assistant"
-    """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
-    the prompts as well"""
+    """trained tokens of a learned reply; search_only: its search; search_think: the reasoning too; assistant: all of it; none:
+    the prompts too"""
     packing: bool = True
-    """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, where the model
-    takes text alone and each of its layers attends to the whole context; what is learned is the same"""
+    """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, if the model
+    takes text only and all its layers attend to the whole context; the result is the same"""
 
     @property
     def row_format(self) -> str:

@@ -137,7 +137,7 @@ class Guard:
         """The refusal (503) of requests once the engine has died, which is logged once."""
         if not self._has_said_so:
             self._has_said_so = True
-            _logger.error("the engine has died: requests are told to come back (503) until Ray Serve has started another one")
+            _logger.error("the engine has died: requests get 503 until Ray Serve has started another one")
         return RefusalError(503, ENGINE_HAS_DIED)
 
     async def _answer_by_engine(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -210,7 +210,7 @@ def check_is_local(scope: Scope, headers: Headers) -> None:
     host, _ = scope.get("client") or ("", 0)
     address = f"http://{headers.get('host', '')}"
     if not is_loopback(host):
-        raise RefusalError(403, "this endpoint has no key, and so it answers this machine alone.")
+        raise RefusalError(403, "this endpoint has no key, so it answers only this machine.")
     if not _is_local_url(address) or headers.get("origin", address).lower() != address.lower():
         raise RefusalError(403, "this endpoint has no key, and so it answers no web page and no other name than localhost.")
 

@@ -114,7 +114,7 @@ def read_keys(config: ServeConfig) -> tuple[Key, ...]:
             )
     if not keys and not is_loopback(config.host):
         raise ServeError(
-            f"serve.host {config.host!r} lets other machines in, and there is no key. Set {KEY_VARIABLE} "
+            f"serve.host {config.host!r} lets other machines in, but there is no key. Set {KEY_VARIABLE} "
             f"(`export {KEY_VARIABLE}=$({_MAKE_KEY})`) or --serve.api-key-file, or listen on 127.0.0.1."
         )
     for key in keys:

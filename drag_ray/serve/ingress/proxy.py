@@ -150,7 +150,7 @@ class EngineWatch:
             _logger.warning("the engines that run cannot be had at this moment: %s", error)
             found = None
         if found and not found.number and (before is None or before.number):
-            _logger.error("no engine runs: requests are told to come back (503) until one does")
+            _logger.error("no engine runs: requests get 503 until one does")
         elif found and found.number and before and not before.number:
             _logger.warning("%d engine(s) run again", found.number)
         self._engines, self._looked_at = found, time.monotonic()

@@ -155,7 +155,7 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
         except (ConfigError, SearchIndexError) as error:
             if default != "bm25":
                 raise
-            _logger.warning("pages are found by words alone: %s", error)
+            _logger.warning("pages are searched by words only: %s", error)
     return Retrieval(searcher, others, default, open_ranker(searcher, config), config.depth)
 
 

@@ -201,6 +201,6 @@ def test_the_command_prints_a_line_a_stage_and_a_figure(run_dir: Path, capsys: p
 
 
 def test_a_folder_without_a_stage_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="no stage was begun"):
+    with pytest.raises(ArtifactError, match="no stage was started"):
         read_status(tmp_path)
     assert main(["status", str(tmp_path / "nothing")]) == 1

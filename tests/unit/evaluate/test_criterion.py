@@ -32,7 +32,7 @@ def test_who_answers_better_and_searches_the_same_answers_better() -> None:
     comparison = build_answering({"base": [WRONG] * 40, "tuned": [RIGHT] * 12 + [WRONG] * 28})
     [sentence] = write_verdict(comparison)
     assert sentence.startswith(
-        "tuned answers better than base, surely: 12 more right answers over 40 test questions (+30.0 points, 95% interval +"
+        "tuned answers significantly better than base: 12 more right answers over 40 test questions (+30.0 points, 95% interval +"
     )
     assert sentence.endswith("p=0.0010).")  # 0.00049 of the exact test, for one of two tests
     assert (comparison.primary.name, comparison.rows[0].name) == ("anls_accuracy", "anls")
@@ -44,7 +44,7 @@ def test_who_answers_better_and_searches_the_same_answers_better() -> None:
 def test_who_answers_worse_is_said_to_answer_worse() -> None:
     [sentence] = write_verdict(build_answering({"base": [RIGHT] * 20, "tuned": [WRONG] * 20}))
     assert sentence.startswith(
-        "tuned answers worse than base, surely: 20 fewer right answers over 20 test questions (-100.0 points"
+        "tuned answers significantly worse than base: 20 fewer right answers over 20 test questions (-100.0 points"
     )
 
 
@@ -55,7 +55,7 @@ def test_a_gain_of_answers_that_chance_can_make_is_none_however_much_more_is_fou
     for policy, given in answers.items():
         rollouts[policy] = [change(r, final_answer=a, task="answer") for r, a in zip(rollouts[policy], given, strict=True)]
     [sentence] = write_verdict(compare(compute_results(rollouts, questions), "base", num_resamples=500))
-    assert sentence.startswith("Cannot tell whether tuned answers better than base: 1 more right answer over 20 test questions")
+    assert sentence.startswith("No significant difference between tuned and base: 1 more right answer over 20 test questions")
 
 
 def test_what_does_not_answer_has_no_answers_rather_than_wrong_ones() -> None:
@@ -66,10 +66,10 @@ def test_what_does_not_answer_has_no_answers_rather_than_wrong_ones() -> None:
     rollouts["tuned"] = [replace(rollout, task="answer") for rollout in rollouts["tuned"]]
     comparison = compare(compute_results(rollouts, questions), "base", num_resamples=500)
     [against_base] = write_verdict(comparison)
-    assert against_base.startswith("tuned answers better than base, surely: 20 more right answers")
+    assert against_base.startswith("tuned answers significantly better than base: 20 more right answers")
     alone = compare(compute_results({n: rollouts[n] for n in ("query2doc", "tuned")}, questions), "query2doc", num_resamples=99)
     assert write_verdict(alone) == [
-        "Cannot tell whether tuned answers better than query2doc: tuned has an answer accuracy of 100.0 % over 20 questions and "
+        "Cannot compare tuned and query2doc: tuned has an answer accuracy of 100.0 % over 20 questions and "
         "query2doc has no answer accuracy."
     ]
     assert "Nothing is tested: no other policy has what tuned is judged by" in write_settings(alone, CONTEXT)[-1]
@@ -83,7 +83,7 @@ def test_the_report_of_answers_speaks_of_answers() -> None:
     html = " ".join(build_report(comparison, Examples(), CONTEXT, {}).split())
     assert 'aria-label="Answer accuracy of each policy"' in html
     assert "A question is solved when its answer is right" in html
-    assert "answers better, surely" in html
+    assert "answers significantly better" in html
     assert "finds" not in html.split("<h2>Measures</h2>")[0].split("</header>")[1]
     text = format_console(build_parts(comparison, CONTEXT))
     assert "Answer accuracy %" in text.split("First-hit rate")[0]  # the first measure is what the task is about
@@ -114,4 +114,4 @@ def test_parts_of_the_questions_have_the_answers_of_their_own() -> None:
 def test_policies_of_other_tasks_are_judged_by_what_they_find() -> None:
     assert build_comparison({"base": [1], "tuned": [2]}).primary.name == "first_hit_rate"
     [sentence] = write_verdict(build_answering({"base": [WRONG] * 20, "tuned": [RIGHT] * 20}, task="rerank"))
-    assert sentence.startswith("Cannot tell whether tuned finds more than base: as many first hits over 20 test questions")
+    assert sentence.startswith("No significant difference between tuned and base: as many first hits over 20 test questions")

@@ -101,7 +101,7 @@ def test_the_split_is_said_loudly() -> None:
     comparison = build_comparison(RANKS)
     assert write_split(comparison, CONTEXT).startswith("TEST questions")
     asked = write_split(comparison, dataclasses.replace(CONTEXT, num_exposures=4))
-    assert asked.endswith("Evaluations of this run that asked them before: 4; what was chosen by these is flattered.")
+    assert asked.endswith("asked them 4 times; choices made on these are biased in their favour.")
     validation = write_split(dataclasses.replace(comparison, split="validation"), CONTEXT)
     assert validation.startswith("VALIDATION questions")
     assert validation.endswith("The test questions were not asked.")
@@ -115,21 +115,21 @@ def test_weights_that_were_found_are_named_with_the_questions_they_were_found_on
 
 
 def test_intervals_of_a_trained_policy_are_said_to_leave_another_training_out() -> None:
-    said = "Intervals leave out how much another training would differ."
+    said = "Intervals do not include the variation between trainings."
     assert said in join_settings(build_comparison(RANKS), CONTEXT)
     untrained = {policy: ranks for policy, ranks in RANKS.items() if policy != "tuned"}
     assert said not in join_settings(build_comparison(untrained, baseline="raw"), CONTEXT)
 
 
-UNSURE = "Cannot tell whether tuned finds more than base"
+UNSURE = "No significant difference between tuned and base"
 
 
 @pytest.mark.parametrize(
     ("num_before", "num_after", "size", "said", "amount", "p_value"),
     [  # of the exact test for one of four tests; then that of MRR, which is smaller, times four
-        (0, 10, 40, "tuned finds more than base, surely: 10 more first hits over 40", "+25.0", "p=0.0078)."),
-        (0, 3, 40, f"{UNSURE}: 3 more first hits over 40", "+7.5", "p=0.89), a difference that chance alone"),
-        (20, 0, 20, "tuned finds less than base, surely: 20 fewer first hits over 20", "-100.0", "p<0.0001)."),
+        (0, 10, 40, "tuned finds significantly more than base: 10 more first hits over 40", "+25.0", "p=0.0078)."),
+        (0, 3, 40, f"{UNSURE}: 3 more first hits over 40", "+7.5", "p=0.89); a true difference of "),
+        (20, 0, 20, "tuned finds significantly less than base: 20 fewer first hits over 20", "-100.0", "p<0.0001)."),
         (1, 1, 2, f"{UNSURE}: as many first hits over 2", "+0.0", "p=1)."),
     ],
 )
@@ -163,32 +163,32 @@ def test_what_to_deploy_is_said_first_with_its_cost_and_how_sure_it_is():
     assert (comparison.deployment.candidate, comparison.deployment.best_untrained) == ("rerank", "hybrid")
     tests = [d.adjusted_p_value for row in comparison.deployment.rows for d in row.differences]
     assert len(tests) == 4  # two measures, two references: no other difference makes them less sure
-    deploy, surely = write_verdict(comparison)
+    deploy, compared = write_verdict(comparison)
     assert deploy == (
         "Deploy rerank: Hit@1 95.0 %, MRR 0.975; a question takes 142 ms (median of 30, one at a time) with 20 pages read on "
         "2 CPU cores."
     )
-    assert surely.startswith("It is surely above question by Hit@1 % (+95.0 [")
-    assert "; and surely above hybrid, the best without a trained neural model, by Hit@1 % (+70" in surely
+    assert compared.startswith("It is significantly above question by Hit@1 % (+95.0 [")
+    assert "; and significantly above hybrid, the best without a trained neural model, by Hit@1 % (+70" in compared
     [subject] = write_gain(comparison)
-    assert subject.startswith("Cannot tell whether tuned finds more than base")
+    assert subject.startswith("No significant difference between tuned and base")
 
 
-def test_what_is_not_surely_better_than_the_untrained_is_not_deployed():
+def test_what_is_not_significantly_better_than_the_untrained_is_not_deployed():
     ranks = {**RERANKED, "rerank": [2] * 29 + [1] * 11}
     latency = Latency(median_ms=142.4, num_questions=30, num_pages=20, device="2 CPU cores", gpu_gib=0.0)
     deploy, unsure = write_verdict(build_comparison(ranks, latencies={"rerank": latency}))
     assert deploy == "Deploy hybrid, the best without a trained neural model: Hit@1 25.0 %, MRR 0.625."
-    assert unsure.startswith("The candidate rerank is surely above question by Hit@1 % (+27.5 [")
-    assert "; and not surely above or below hybrid by Hit@1 % (+2.5 [" in unsure
+    assert unsure.startswith("The candidate rerank is significantly above question by Hit@1 % (+27.5 [")
+    assert "; and not significantly different from hybrid by Hit@1 % (+2.5 [" in unsure
     assert ", would need about " in unsure
 
 
 def test_measures_that_come_to_different_things_are_told_apart():
     ranks = {"base": [3] * 40, "question": [2] * 40, "tuned": [1] * 14 + [4] * 26}
     _, found = write_verdict(build_comparison(ranks))
-    assert found.startswith("It is surely above question, the best without a trained neural model, by Hit@1 % (+35.0 [")
-    assert "and not surely above or below it by MRR (+0.0" in found
+    assert found.startswith("It is significantly above question, the best without a trained neural model, by Hit@1 % (+35.0 [")
+    assert "and not significantly different from it by MRR (+0.0" in found
 
 
 def test_vectors_of_a_trained_model_are_a_candidate_and_no_reference():
@@ -204,11 +204,11 @@ def test_vectors_of_a_trained_model_are_a_candidate_and_no_reference():
     found = [[d.adjusted_p_value for row in one.rows for d in row.differences] for one in (deployment, alone.deployment)]
     assert [len(p_values) for p_values in found] == [4, 4]
     assert sum(p or 0 for p in found[0]) > sum(p or 0 for p in found[1])  # corrected for twelve tests, and for four
-    deploy, surely = write_verdict(comparison)
+    deploy, compared = write_verdict(comparison)
     assert deploy == (
         "Deploy dense: Hit@1 97.5 %, MRR 0.988; a question takes 10 ms (median of 30, one at a time) on 2 CPU cores."
     )
-    assert surely.startswith("It is surely above question by Hit@1 % (")
+    assert compared.startswith("It is significantly above question by Hit@1 % (")
     untrained = build_comparison(ranks).deployment
     assert untrained
     assert (untrained.candidates, untrained.best_untrained) == (("rerank",), "features+hybrid")
@@ -230,8 +230,10 @@ def test_what_would_have_been_found_and_what_is_needed_is_said_where_nothing_was
     assert difference.detectable == pytest.approx(expected, rel=0.03)
     assert difference.num_needed == pytest.approx(40 * (expected / 0.075) ** 2, rel=0.06)
     needed = write_num_needed(difference.num_needed or 0)
-    assert sentence.endswith(f" points would be found with 80% power, one as small as that seen with {needed} questions.")
-    assert write_finding(difference, comparison.criterion) == f"cannot tell: would need {needed} questions"
+    assert sentence.endswith(
+        f" points would be detected with 80% power, one as small as the observed one with {needed} questions."
+    )
+    assert write_finding(difference, comparison.criterion) == f"not significant: would need {needed} questions"
 
 
 def test_a_gain_is_not_sure_before_it_is_corrected():

@@ -66,5 +66,5 @@ def test_the_command_says_what_a_and_b_are_and_what_is_sure(sides, capsys: pytes
     assert main(command) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"B is {second.path}." in said
-    assert "B:tuned finds more than A:base, surely: 10 more first hits over 20 test questions" in said
+    assert "B:tuned finds significantly more than A:base: 10 more first hits over 20 test questions" in said
     assert (tmp_path / "out" / "report.md").read_text().startswith("# Two evaluations\n\n## Verdict")

@@ -17,7 +17,7 @@ def test_the_table_is_aligned_and_qualified():
     for words in ("N = 2 questions (test)", "top_k = 3", "depth = 10", "operator or", "analyzer en_stem", "sampling greedy"):
         assert words in said
     assert "seeds 0" in said
-    assert "Cannot tell whether a longer name finds more than base" in said
+    assert "No significant difference between a longer name and base" in said
 
 
 def test_conditional_measures_show_their_size():

@@ -73,19 +73,19 @@ def html():
 def test_the_report_holds_verdict_values_and_provenance(html):
     text = " ".join(Page(html).text.split())
     for words in (
-        "tuned finds more than base, surely: 11 more first hits over 20 test questions",
+        "tuned finds significantly more than base: 11 more first hits over 20 test questions",
         "55.0",
-        "finds more, surely",
+        "finds significantly more",
         "N = 20 questions (test), top_k = 3, depth = 10",
         "abc1234",
         "301.5",
-        "What the machines of each stage cost, this evaluation not among them collect12.75",
+        "Machine cost of each stage, without this evaluation collect12.75",
         "2.60.0",
         "a1b2c3d4",
         '"depth": 10',
         "absent",
         "TEST questions",
-        "best of all for each question",
+        "oracle (best for each question)",
     ):
         assert words in text
 
@@ -154,14 +154,14 @@ def test_a_report_without_training_or_examples_is_written_without_them(tmp_path)
     page = Page(path.read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 2
     assert "drilldown" not in [value for name, value in page.attributes if name == "class"]
-    assert "Cannot tell whether tuned finds more" in page.text
+    assert "No significant difference between tuned and" in page.text
 
 
 def test_validation_questions_are_marked_as_such():
     comparison = dataclasses.replace(build_comparison({"base": [1, None], "tuned": [2, None]}), split="validation")
     page = Page(build_report(comparison, Examples(), CONTEXT, {}))
     assert ("class", "card split validation") in page.attributes
-    assert "VALIDATION questions: what was chosen by them is flattered." in page.text
+    assert "VALIDATION questions: choices made on them are biased in their favour." in page.text
     assert "base, tuned on 2 validation questions" in " ".join(page.text.split())
 
 
@@ -174,5 +174,5 @@ def test_later_turns_stand_in_a_table_of_their_own():
 
 def test_what_a_test_would_have_detected_stands_beside_it():
     page = Page(build_report(build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}), Examples(), CONTEXT, {}))
-    assert page.text.count("cannot tell: would need about") == 5  # of each row of the family
+    assert page.text.count("not significant: would need about") == 5  # of each row of the family
     assert "detectable" in page.text

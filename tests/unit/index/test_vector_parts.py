@@ -215,11 +215,11 @@ def test_vectors_of_another_model_or_that_are_damaged_are_not_kept(
     other = config.model_copy(update={"overlap_tokens": 3})
     with caplog.at_level("INFO"):
         assert finish_vectors(tmp_path / "index", other, TEXTS[:2], monkeypatch) == [0, 1]
-        assert "vectors are of another model or its options" in caplog.text
+        assert "vectors was made by another model or with other options" in caplog.text
         keys = tmp_path / "index" / "vectors" / "keys.npy"
         keys.write_bytes(keys.read_bytes()[:-1] + b"x")
         assert finish_vectors(tmp_path / "index", other, TEXTS[:3], monkeypatch) == [0, 1, 2]
-    assert "All pages are embedded: " in caplog.text
+    assert "Embedding all pages: " in caplog.text
     assert "keys.npy: holds other bytes than were written" in caplog.text
 
 

@@ -94,7 +94,7 @@ def test_an_index_without_vectors_is_refused_before_an_engine_starts(index_dir: 
 @pytest.mark.parametrize(
     ("stage", "option", "problem"),
     [
-        ("collect", ("--collect.proposals", "rm3"), r"collect\.proposals: baselines search by words alone"),
+        ("collect", ("--collect.proposals", "rm3"), r"collect\.proposals: baselines search by words only"),
         ("evaluate", ("--evaluate.question-weights", "1"), r"evaluate\.question_weights: searches by words"),
     ],
 )

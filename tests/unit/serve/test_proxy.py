@@ -119,7 +119,7 @@ async def test_engines_are_counted_beside_requests_and_before_them_while_none_ru
     assert await watch.find() == RunningReplicas(0)
     assert await watch.find() == RunningReplicas(2)
     assert [record.getMessage() for record in caplog.records] == [
-        "no engine runs: requests are told to come back (503) until one does",
+        "no engine runs: requests get 503 until one does",
         "2 engine(s) run again",
     ]
 

@@ -108,7 +108,7 @@ def test_vectors_whose_model_is_gone_stop_only_who_needs_them(
         retrieval = open_retrieval(searcher, vectors_dir, "bm25", ServedRerankConfig())
     finally:
         (models / "moved").rename(moved)
-    assert "pages are found by words alone" in caplog.text
+    assert "pages are searched by words only" in caplog.text
     with pytest.raises(ServeError, match="their model is gone"):
         retrieval.choose("hybrid")
     with pytest.raises(SearchIndexError, match="no vectors of pages"):
