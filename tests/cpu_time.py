@@ -12,8 +12,8 @@ _KNOWN = ("-c", "import pydantic_settings, pyarrow")
 _TRIES = 4
 _PAUSE_S = 5
 """before another try: what runs beside it takes caches of a core, and that for seconds"""
-QUICK = 2.75
-"""times the CPU time of `_KNOWN`: commands take about twice as much, and Ray's import alone adds another one"""
+QUICK = 3.25
+"""times the CPU time of `_KNOWN`: commands take about two and a half times as much, and Ray's import alone adds another one"""
 
 
 def run_quickly(*arguments: str, cwd: Path) -> str:

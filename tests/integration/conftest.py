@@ -1,6 +1,6 @@
 """What the integration tests of a session share: processes, a Ray in each, and how they end.
 
-The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile
+The tests of a file stay together, and those that start engines for long stay in one process: nothing else that runs meanwhile
 wants as much memory, and with two such processes Ray ended engines for lack of it. An engine has one thread, which no core is
 kept for: threads that are bound to cores would wait for each other, spinning, wherever something else runs on one of these.
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from vision_engine import VisionEngine
 
 WITH_ENGINE = (
-    *("engine_adapters", "engine_pool", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
+    *("page_images", "rerank_turns_engine", "tool_turns_engine"),
     *("rl_images", "rl_stage", "serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
 )
-"""Files whose tests start vLLM."""
+"""Files whose tests start vLLM, but for three that have one small engine for a short time."""
 LONGEST = (
     *("whole_loop", "serve_stage", "serve_adapters", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
     *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embed_stage"),
