@@ -14,13 +14,13 @@ from PIL import Image
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.retrieval import open_picture_index
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.encoders.embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
-from drag_ray.recipes.opensearch_vl import image_search
 from drag_ray.rollout import options as rollout_options
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
@@ -154,11 +154,11 @@ async def test_what_is_wrong_with_the_vectors_is_told_to_the_policy_without_path
     write_clip_model(index_dir / "model", seed=1)
     assert (await call(workspace, query="rotor")).error == "the pictures of this collection cannot be searched"
     with pytest.raises(SearchIndexError, match=r"no longer the one that made these vectors.*--image-embedding\.model FOLDER"):
-        image_search.open_picture_index(index_dir)
+        open_picture_index(index_dir)
     path = index_dir / IMAGES_DIR_NAME / "vectors.npy"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SearchIndexError, match=r"damaged|cannot be read"):
-        image_search.open_picture_index(index_dir)
+        open_picture_index(index_dir)
 
 
 def test_an_index_without_vectors_of_pictures_is_refused_before_an_engine_starts(
