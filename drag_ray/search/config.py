@@ -99,7 +99,7 @@ class EmbeddingConfig(BaseConfig):
 
 
 class ImageEmbeddingConfig(BaseConfig):
-    """Vectors of the pictures of pages, for the tool image_search and for searches with images; the index has pictures with corpus.page_images."""
+    """Vectors of the pictures of pages (corpus.page_images), for the tool image_search and searches with images."""
 
     model: NameOrUri = ""
     """a model that embeds texts and images alike (CLIP, SigLIP and their like), as a folder, a Hugging Face name or a place in

@@ -84,7 +84,7 @@ class QuestionRequest(BaseModel):
 
     @property
     def wants_rerank(self) -> bool | None:
-        """Whether pages are to be put in another order; None leaves it to the endpoint."""
+        """`rerank`, or what it is where nothing is said: no beside images, and otherwise the endpoint's to say."""
         return bool(self.rerank) if self.images else self.rerank
 
 

@@ -112,7 +112,7 @@ class SearchService:
 
     @property
     def takes_images(self) -> Literal["", "model", "question"]:
-        """Who makes use of the images of questions: models, which see them, or the search without one; empty for nobody."""
+        """The use of images in questions: for models, which see them, or for the search without one alone; empty for none."""
         return "model" if self._images else "question" if self._retrieval.pictures else ""
 
     async def limit_to(self, groups: Groups) -> "SearchService":
