@@ -45,7 +45,7 @@ LINES = {
 FILES = 455
 OPTIONS = 395
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 53_850
+TEST_LINES = 53_860
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

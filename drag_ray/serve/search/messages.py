@@ -85,7 +85,7 @@ class QuestionRequest(BaseModel):
     @property
     def wants_rerank(self) -> bool | None:
         """`rerank`, or what it is where nothing is said: no beside images, and otherwise the endpoint's to say."""
-        return bool(self.rerank) if self.images else self.rerank
+        return bool(self.rerank and self.question.strip()) if self.images else self.rerank
 
 
 class SearchRequest(QuestionRequest):

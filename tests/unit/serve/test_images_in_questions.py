@@ -236,6 +236,12 @@ def test_feedback_on_an_image_is_kept_and_nothing_is_learned_of_one_without_text
     assert (lessons.counts["searches"], lessons.counts["no_text"]) == (2, 1)
 
 
+def test_what_reads_text_alone_orders_pages_beside_an_image_only_where_that_is_asked_for() -> None:
+    wanted = [SearchRequest(question="a", images=[LIME], rerank=rerank).wants_rerank for rerank in (None, False, True)]
+    assert wanted == [False, False, True]
+    assert [SearchRequest(question="a", rerank=rerank).wants_rerank for rerank in (None, False, True)] == [None, False, True]
+
+
 async def test_the_tools_of_mcp_take_images(case: Case, index_dir: Path) -> None:
     with case.served.listen() as url:
         async with Client(streamable_http_client(f"{url}/mcp")) as client:
