@@ -1,15 +1,26 @@
-"""Retrieval for an agent's searches: by the words of an index, by its vectors, or by both."""
+"""Retrieval for an agent's searches: by the words of an index, by its vectors, or by both, and by the pictures of its pages."""
 
+import threading
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drag_ray.agent.environment import PageIndex
 from drag_ray.engine.models.relevance import EmbedderNote, read_note
 from drag_ray.errors import ConfigError
 from drag_ray.search import vectors
-from drag_ray.search.config import EmbeddingConfig, RetrievalName
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, RetrievalName
 from drag_ray.search.dense import DenseSearcher, HybridSearcher
-from drag_ray.search.index import read_fingerprint
+from drag_ray.search.index import PAGES_NAME, read_fingerprint
+from drag_ray.search.page_table import PageTable
 from drag_ray.search.searcher import Searcher
+from drag_ray.types import Hit
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_opening = threading.Lock()
+"""A model of pictures is loaded by one call, for which the others wait."""
 
 
 def find_vectors(index_dir: Path, embed_dir: Path | None, retrieval: str, option: str) -> Path:
@@ -75,3 +86,41 @@ def open_dense(searcher: Searcher, vectors_dir: Path) -> DenseSearcher:
     if own_model.is_dir():  # wherever the run was when they were made
         config = config.model_copy(update={"model": str(own_model)})
     return DenseSearcher(searcher, pages, Embedder(config).embed_queries)
+
+
+class PictureIndex:
+    """The vectors of the pictures of an index, with the model that made them. Safe to share between threads.
+
+    Args:
+        index_dir: the folder of the index stage.
+
+    Raises:
+        SearchIndexError: the vectors are damaged, or of another index or model.
+        ConfigError: the model is gone.
+    """
+
+    def __init__(self, index_dir: Path) -> None:
+        from drag_ray.engine.encoders.embedding import ImageEmbedder
+
+        search_dir = index_dir / "search_index"
+        self._vectors = vectors.PageVectors(index_dir / vectors.IMAGES_DIR_NAME, read_fingerprint(search_dir))
+        self._pages = PageTable(search_dir / PAGES_NAME)
+        self.embedder = ImageEmbedder(ImageEmbeddingConfig(**self._vectors.record.embedding))
+        self._vectors.check_model(self.embedder.embed_texts([vectors.PROBE])[0])
+
+    def rank(self, vector: "np.ndarray", num_pages: int, shown_rows: "np.ndarray | None" = None) -> list[Hit]:
+        """The pages whose pictures are nearest to a vector, the nearest first, among those that may be shown."""
+        found = self._vectors.rank(vector, num_pages, shown_rows)
+        return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(found, start=1)]
+
+
+@lru_cache(maxsize=2)  # an endpoint may have an old one and a new one
+def _load_index(index_dir: Path, stamp: tuple[int, int]) -> PictureIndex:
+    return PictureIndex(index_dir)
+
+
+def open_picture_index(index_dir: Path) -> PictureIndex:
+    """The vectors of an index stage, opened once a process. Raises what `PictureIndex` does."""
+    folder = index_dir.stat()  # another index may have taken the place of one
+    with _opening:
+        return _load_index(index_dir, (folder.st_dev, folder.st_ino))

@@ -99,7 +99,7 @@ class EmbeddingConfig(BaseConfig):
 
 
 class ImageEmbeddingConfig(BaseConfig):
-    """Vectors of the pictures of pages, for the tool image_search; the index has pictures with corpus.page_images."""
+    """Vectors of the pictures of pages (corpus.page_images), for the tool image_search and searches with images."""
 
     model: NameOrUri = ""
     """a model that embeds texts and images alike (CLIP, SigLIP and their like), as a folder, a Hugging Face name or a place in
@@ -107,7 +107,7 @@ class ImageEmbeddingConfig(BaseConfig):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights; the vectors are float32"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """where pictures are embedded; auto takes GPUs if the cluster has one when the stage starts. The tool runs on CPUs"""
+    """where pictures are embedded; auto takes GPUs if the cluster has one when the stage starts. Searches run on CPUs"""
     batch_size: int = Field(default=16, ge=1)
     """pictures that the model sees at once"""
 

@@ -11,7 +11,7 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_720,
+    "agent": 2_770,
     "api": 1_300,
     "baselines": 2_110,
     "cli": 730,
@@ -29,11 +29,11 @@ LINES = {
     "pipeline": 1_480,
     "process": 2_670,
     "questions": 1_570,
-    "recipes": 1_320,
+    "recipes": 1_270,
     "rl": 1_070,
     "rollout": 3_320,
     "search": 3_090,
-    "serve": 5_680,
+    "serve": 5_840,
     "stage_runs": 830,
     "storage": 980,
     "tools": 2_640,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 463
 OPTIONS = 406
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_050
+TEST_LINES = 54_430
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

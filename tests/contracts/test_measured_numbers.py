@@ -39,6 +39,7 @@ ALLOWED = (
     ("docs/serve.md", "at most 10,000 values, 1,000 items of", "a limit"),
     ("docs/serve.md", "64 KiB beside its texts, 1 MiB where its prompt", "limits"),
     ("docs/serve.md", "1 GB of all requests", "a limit"),
+    ("docs/serve.md", "most 20 MiB and 50 million pixels", "limits"),
     ("docs/serve.md", "more than 4 KiB with 413", "a limit"),
     ("docs/serve.md", "50 marks of a search, 1,000 of a client and 50,000 of all", "limits"),
     ("docs/serve.md", "at most 256 MiB", "a limit"),

@@ -1,6 +1,7 @@
 """Pages shown as images: from a PDF through the store to a vision-language model in vLLM (random weights, two layers)."""
 
 import asyncio
+import base64
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -24,11 +25,13 @@ from vision_engine import SharedEngine, VisionEngine, configure
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
@@ -48,7 +51,15 @@ from drag_ray.rollout.folder import BEGUN_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
+from drag_ray.search.searcher import Searcher
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.ingress.limits import Limits
 from drag_ray.serve.openai_app import build_serving_args
+from drag_ray.serve.search.messages import SearchRequest
+from drag_ray.serve.search.request_images import EndpointImages
+from drag_ray.serve.search.retrieval import Retrieval
+from drag_ray.serve.search.search_service import SearchService
+from drag_ray.serve.served_models import ServedModels
 from drag_ray.serve.settings import AppSettings
 from drag_ray.types import Evidence, Page, Trajectory
 
@@ -199,6 +210,40 @@ def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(vision_engi
     assert (served.completion_token_ids, served.finish_reason) == (generation.completion_token_ids, generation.finish_reason)
     assert served.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
     assert "maximum model length" in refusal
+
+
+async def search_and_collect(
+    engine: SharedEngine, settings: AppSettings, index_dir: Path, url: str, collected_dir: Path
+) -> list[Generation]:
+    """The replies of an endpoint and of a collection to a question with an image, which each of them keeps itself."""
+    searcher, images = Searcher(index_dir / "search_index"), EndpointImages(index_dir)
+    client = VllmClient(engine._engine, settings.engine, ServedImageInputs(images.open))
+    drawn: list[tuple[Request, Generation]] = []
+
+    async def draw(request: Request, adapter: Any) -> Generation:
+        drawn.append((request, await client.draw(request)))
+        return drawn[-1][1]
+
+    models = ServedModels({}, "base", "base", AgentRecord(agent=settings.agent))
+    service = SearchService(searcher, Retrieval(searcher), models, draw, Limits(ServeConfig()), images=images)
+    await service.search(SearchRequest(question="What is this?", images=[url]))
+    engine.open_image = ImageStore(collected_dir).open
+    [(request, generation)] = drawn
+    return [generation, await engine(request)]
+
+
+def test_a_model_sees_the_image_of_a_request_as_that_of_a_collected_question(vision_engine, collected, pages, model, tmp_path):
+    folder, found = pages
+    data = base64.b64encode((folder / DIR_NAME / found[0].image).read_bytes()).decode()
+    url = f"data:image/jpeg;base64,{data}"
+    [key] = QuestionImages(ImageStore(tmp_path), [], CorpusConfig().page_image_max_pixels).keep({"image": url})
+    write_index(tmp_path / "index", found, [])
+    settings = build_app_settings(configure(model), AgentConfig(max_tokens=4))
+    served, expected = vision_engine.call(search_and_collect, settings, tmp_path / "index", url, tmp_path)
+    assert (tmp_path / key).is_file()
+    assert served.completion_token_ids == expected.completion_token_ids
+    assert served.completion_logprobs == pytest.approx(expected.completion_logprobs, abs=1e-3)
+    assert served.usage.num_prompt_tokens == expected.usage.num_prompt_tokens > 50
 
 
 async def write_question(engine: SharedEngine, options: WorkerOptions, settings: QuestionsConfig, page: PageText) -> Draft:

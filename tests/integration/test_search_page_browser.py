@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, needs_browser, open_browser
+from picture_index import write_pictures
 from PIL import Image
 from serve_cases import Served
 from small_index import write_index
@@ -15,7 +16,9 @@ from drag_ray.feedback.config import FeedbackConfig
 from drag_ray.feedback.events import Mark, ShownSearch
 from drag_ray.feedback.log import make_secret, read_events
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.search.feedback_service import FeedbackService
+from drag_ray.serve.search.retrieval import open_retrieval
 from drag_ray.types import Page
 
 pytestmark = needs_browser
@@ -105,3 +108,37 @@ def test_a_question_is_asked_on_a_phone_and_its_turns_are_shown_as_text(served: 
         assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE
         assert browser.evaluate("document.title") == "Search"
         assert browser.evaluate("document.querySelectorAll('script').length") == 1
+
+
+CHOOSE_LIME = """(async () => {
+  const canvas = Object.assign(document.createElement("canvas"), {width: 60, height: 60}), pen = canvas.getContext("2d");
+  pen.fillStyle = "lime";
+  pen.fillRect(0, 0, 60, 60);
+  pen.fillStyle = "gray";
+  pen.fillRect(5, 0, 35, 30);
+  const files = new DataTransfer();
+  files.items.add(new File([await new Promise(take => canvas.toBlob(take))], "lime.png", {type: "image/png"}));
+  document.activeElement.files = files.files;
+  document.activeElement.dispatchEvent(new Event("change", {bubbles: true}));
+})()"""
+
+
+def test_a_picture_is_searched_with_on_a_phone_and_what_cannot_be_asked_of_it_is_said(tmp_path: Path, browser: Browser) -> None:
+    index_dir = write_pictures(tmp_path / "index", file="{}.pdf")
+    searcher = Searcher(index_dir / "search_index")
+    retrieval = open_retrieval(searcher, index_dir / "vectors", "bm25", ServedRerankConfig())
+    with Served(searcher, tmp_path, reply, retrieval).listen() as address:
+        browser.open(address, PHONE)
+        browser.wait_for("document.activeElement.id === 'question'")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE
+        press(browser, "Enter")  # neither words nor a picture
+        assert not browser.evaluate("document.getElementById('status').textContent")
+        press(browser, "Tab")
+        browser.wait_for("document.activeElement.labels[0].textContent.includes('picture')")
+        browser.evaluate(CHOOSE_LIME)
+        press(browser, "Tab", "Enter")
+        browser.wait_for("document.querySelectorAll('#pages li').length === 6")
+        assert browser.evaluate("document.querySelector('#pages h3').textContent") == "1. 3.pdf, page 3"
+        assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE
+        press(browser, "Tab", "Enter")
+        browser.wait_for("document.getElementById('problem').textContent.includes('read text alone')")

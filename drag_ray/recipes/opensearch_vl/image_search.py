@@ -1,33 +1,23 @@
 """The pages whose pictures are like a description, or like another picture: by a model that embeds both."""
 
 import logging
-import threading
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, model_validator
 
+from drag_ray.agent.retrieval import open_picture_index
 from drag_ray.errors import ConfigError, SearchIndexError, ToolError
-from drag_ray.search.config import ImageEmbeddingConfig
-from drag_ray.search.index import PAGES_NAME, read_fingerprint
-from drag_ray.search.page_table import PageTable
-from drag_ray.search.vectors import IMAGES_DIR_NAME, PROBE, PageVectors, has_vectors
+from drag_ray.search.vectors import IMAGES_DIR_NAME, has_vectors
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
-from drag_ray.types import Evidence
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _logger = logging.getLogger(__name__)
 
 MAX_PAGES = 5
 _MAX_CHARS = 1000
-_opening = threading.Lock()
-"""A model is loaded by one call, for which the others wait."""
 
 
 class ImageSearchArguments(Arguments):
@@ -45,43 +35,6 @@ class ImageSearchArguments(Arguments):
         if bool(self.query.strip()) == bool(self.image):
             raise ValueError("give either a query or the name of an image")
         return self
-
-
-class PictureIndex:
-    """The vectors of the pictures of an index, with the model that made them. Safe to share between threads.
-
-    Args:
-        index_dir: the folder of the index stage.
-
-    Raises:
-        SearchIndexError: the vectors are damaged, or of another index or model.
-        ConfigError: the model is gone.
-    """
-
-    def __init__(self, index_dir: Path) -> None:
-        from drag_ray.engine.encoders.embedding import ImageEmbedder
-
-        search_dir = index_dir / "search_index"
-        self._vectors = PageVectors(index_dir / IMAGES_DIR_NAME, read_fingerprint(search_dir))
-        self._pages = PageTable(search_dir / PAGES_NAME)
-        self.embedder = ImageEmbedder(ImageEmbeddingConfig(**self._vectors.record.embedding))
-        self._vectors.check_model(self.embedder.embed_texts([PROBE])[0])
-
-    def rank(self, vector: "np.ndarray", num_pages: int, shown_rows: "np.ndarray | None" = None) -> list[Evidence]:
-        """The pages whose pictures are nearest to a vector, the nearest first, among those that may be shown."""
-        return [Evidence(*self._pages.key(row)) for _, row in self._vectors.rank(vector, num_pages, shown_rows)]
-
-
-@lru_cache(maxsize=2)  # an endpoint may have an old one and a new one
-def _load_index(index_dir: Path, stamp: tuple[int, int]) -> PictureIndex:
-    return PictureIndex(index_dir)
-
-
-def open_picture_index(index_dir: Path) -> PictureIndex:
-    """The vectors of an index stage, opened once a process. Raises what `PictureIndex` does."""
-    folder = index_dir.stat()  # another index may have taken the place of one
-    with _opening:
-        return _load_index(index_dir, (folder.st_dev, folder.st_ino))
 
 
 def search_images(arguments: ImageSearchArguments, workspace: Workspace) -> Observation:

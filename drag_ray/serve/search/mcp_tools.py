@@ -48,7 +48,11 @@ _INSTRUCTIONS = (
     "Search a private collection of documents. `search` takes a question in plain words and returns the best pages with part of "
     "their text, `read_page` the whole text of a page, `ask` lets an agent search and answer with the pages that say so."
 )
-_Question = Annotated[str, Field(description="what somebody wants to know, in plain words")]
+_Question = Annotated[str, Field(description="what somebody wants to know, in plain words; empty only beside images")]
+_Images = Annotated[
+    list[str] | None,
+    Field(description="pictures that the question is about, as data: URLs; null for none"),
+]
 _Model = Annotated[
     str, Field(description="base model or adapter that searches, `question` for none; empty for the endpoint's own choice")
 ]
@@ -131,19 +135,27 @@ def _build_server(find_service: FindService) -> MCPServer[Any]:
         return await find_service(request)
 
     async def search(
-        context: Context, question: _Question, top_k: _TopK = None, model: _Model = "", filter: _Filter = None
+        context: Context,
+        question: _Question,
+        top_k: _TopK = None,
+        model: _Model = "",
+        filter: _Filter = None,
+        images: _Images = None,
     ) -> SearchAnswer:
         """Find the pages of the collection that answer a question, best first."""
-        request = read_request(SearchRequest, {"question": question, "top_k": top_k, "model": model, "filter": filter})
+        fields = {"question": question, "top_k": top_k, "model": model, "filter": filter, "images": images}
+        request = read_request(SearchRequest, fields)
         return await (await find(context)).search(request)
 
     async def read_page(context: Context, file: _File, page_number: _PageNumber) -> PageAnswer:
         """The whole text of a page."""
         return await (await find(context)).read_page(file, page_number)
 
-    async def ask(context: Context, question: _Question, model: _Model = "", filter: _Filter = None) -> AskAnswer:
+    async def ask(
+        context: Context, question: _Question, model: _Model = "", filter: _Filter = None, images: _Images = None
+    ) -> AskAnswer:
         """Let an agent search the collection and answer a question, with the pages that it cites."""
-        request = read_request(AskRequest, {"question": question, "model": model, "filter": filter})
+        request = read_request(AskRequest, {"question": question, "model": model, "filter": filter, "images": images})
         *_, answer = [answer async for answer in (await find(context)).ask(request)]
         assert isinstance(answer, AskAnswer)
         return answer

@@ -5,11 +5,12 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.shown_images import ShownImage
+from drag_ray.corpus.question_images import MAX_IMAGES
 from drag_ray.engine.sampling import PresetName
 from drag_ray.feedback.events import Action
 from drag_ray.feedback.search_ids import MAX_ID_CHARS
@@ -36,7 +37,10 @@ class QuestionRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    question: str = Field(min_length=1)
+    images: list[str] = Field(default=[], max_length=MAX_IMAGES)
+    """what is asked about, as data: URLs of pictures; for a model that sees images, or for the vectors of page pictures"""
+    question: str = Field(default="", validate_default=True, min_length=0)  # a limit has it checked to be Unicode
+    """empty only beside images"""
     model: str = ""
     """name of the base model or of an adapter; empty for the endpoint's first adapter, or the base model where it has none"""
     preset: PresetName | None = None
@@ -48,7 +52,8 @@ class QuestionRequest(BaseModel):
     retrieval: RetrievalName | None = None
     """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
     rerank: bool | None = None
-    """whether they are put in another order; they are wherever serve.rerank names what does, where nothing is said"""
+    """whether they are put in another order; where nothing is said they are wherever serve.rerank names what does, unless there
+    are images, which that does not see"""
     session: str = Field(default="", max_length=MAX_SESSION_CHARS)
     """name of the client's own for what belongs together, kept as a pseudonym; feedback alone makes something of it"""
     filter: dict[str, Any] | None = None
@@ -62,6 +67,25 @@ class QuestionRequest(BaseModel):
                 if any(isinstance(value, dict | list) for value in (part if isinstance(part, list) else [part])):
                     raise ValueError("a condition is a value, a list of values, or operators with a value or a list of values")
         return conditions
+
+    @field_validator("question")
+    @classmethod
+    def _asks_something(cls, question: str, others: ValidationInfo) -> str:
+        if not question and not others.data.get("images"):
+            raise ValueError("expected a text, or images beside it")
+        return question
+
+    @field_validator("rerank")
+    @classmethod
+    def _has_text_to_order_by(cls, rerank: bool | None, others: ValidationInfo) -> bool | None:
+        if rerank and not others.data.get("question", "?").strip():
+            raise ValueError("pages are put in another order by the text of the question, which is empty")
+        return rerank
+
+    @property
+    def wants_rerank(self) -> bool | None:
+        """`rerank`, or what it is where nothing is said: no beside images, and otherwise the endpoint's to say."""
+        return bool(self.rerank and self.question.strip()) if self.images else self.rerank
 
 
 class SearchRequest(QuestionRequest):
@@ -187,8 +211,8 @@ class SearchAnswer(Answer):
     `query` is what the model wrote: words to search for, or in the mode `expand` words that were searched with the question, none
     if it is empty. Where the model's reply held no search, or none was asked, it is null, and the pages are what the question
     itself finds.
-    `retrieval` is what found them, and `reranked` whether a model has ordered them anew. `search_id` is what feedback names the
-    search by; empty where none is taken.
+    `retrieval` is what found them: `bm25`, `dense`, `hybrid`, `pictures`, or one of the first three with `+pictures`. `reranked`
+    says whether a model has ordered them anew. `search_id` is what feedback names the search by; empty where none is taken.
     """
 
     object: Literal["search"] = "search"
@@ -197,7 +221,7 @@ class SearchAnswer(Answer):
     question: str
     query: str | None
     query_mode: Literal["rewrite", "expand"]
-    retrieval: RetrievalName
+    retrieval: str
     reranked: bool
     pages: list[FoundPage]
 
@@ -243,7 +267,7 @@ class AskAnswer(Answer):
     answer: str
     citations: list[Citation]
     stop_reason: str
-    retrieval: RetrievalName
+    retrieval: str
     reranked: bool
     turns: list[TurnAnswer]
 
@@ -268,9 +292,9 @@ class Describer:
         reranked: whether a model orders them.
     """
 
-    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str, retrieval: RetrievalName, reranked: bool) -> None:
+    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str, retrieval: str, reranked: bool) -> None:
         self._searcher, self._agent, self._question = searcher, agent, question
-        self._retrieval: RetrievalName = retrieval
+        self._retrieval = retrieval
         self._reranked = reranked
 
     def describe_search(self, model: str, query: str | None, hits: Sequence[Hit]) -> SearchAnswer:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex
-from drag_ray.agent.retrieval import open_dense
+from drag_ray.agent.retrieval import PictureIndex, open_dense, open_picture_index
 from drag_ray.baselines.feature_model import read_features
 from drag_ray.baselines.rerank import choose_weight
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
-from drag_ray.search.dense import DenseSearcher, HybridSearcher
+from drag_ray.search.dense import FUSED_DEPTH, DenseSearcher, HybridSearcher, fuse_rankings
 from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
@@ -22,6 +22,8 @@ from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.types import Evidence, Hit, Hits, Page
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from drag_ray.engine.encoders.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class Retrieval:
 
     Attributes:
         default: how it is searched where a request says nothing.
+        pictures: finds pages by their pictures; None where the index has no vectors of them.
 
     Args:
         searcher: the index.
@@ -48,7 +51,10 @@ class Retrieval:
         default: RetrievalName = "bm25",
         ranker: PageRanker | None = None,
         rerank_depth: int = 0,
+        pictures: PictureIndex | None = None,
     ) -> None:
+        self._searcher = searcher
+        self.pictures = pictures
         self._others = others or {}
         self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **self._others}
         self.default: RetrievalName = default
@@ -64,7 +70,7 @@ class Retrieval:
         """The same for a searcher that finds some of the pages alone."""
         others: dict[RetrievalName, DenseSearcher | HybridSearcher]
         others = {name: index.restrict(searcher) for name, index in self._others.items()}
-        return Retrieval(searcher, others, self.default, self._ranker, self._rerank_depth)
+        return Retrieval(searcher, others, self.default, self._ranker, self._rerank_depth, self.pictures)
 
     def choose_name(self, agent: AgentConfig) -> RetrievalName:
         """The retrieval of an agent where a request names none: as it was trained with, or the default if that was bm25."""
@@ -82,6 +88,23 @@ class Retrieval:
             )
         index = self._indexes[name]
         return index.weigh(dense_weight) if isinstance(index, HybridSearcher) else index
+
+    def search_pictures(self, images: Sequence["Image"], question: str, index: PageIndex, depth: int) -> Hits:
+        """The `depth` best pages by what their pictures are like, and by the question in an index where it has a text: rankings
+        that are fused by their ranks.
+
+        Raises:
+            SearchIndexError: the index is damaged.
+            ConfigError: the model makes no numbers of an image.
+        """
+        assert self.pictures, "the index has no vectors of pictures"
+        fused_depth = max(depth, FUSED_DEPTH)
+        vectors_of_images = [self.pictures.embedder.embed_images([image])[0] for image in images]
+        found = [Hits(self.pictures.rank(vector, fused_depth, self._searcher.shown_rows)) for vector in vectors_of_images]
+        if question.strip():
+            found.append(index.search(question, fused_depth))
+        hits = fuse_rankings(found) if len(found) > 1 else found[0]
+        return Hits(hits[:depth], any(ranking.is_partial for ranking in found))
 
     def choose_depth(self, wants_rerank: bool | None, top_k: int) -> int:
         """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default.
@@ -156,7 +179,18 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
             if default != "bm25":
                 raise
             _logger.warning("pages are searched by words only: %s", error)
-    return Retrieval(searcher, others, default, open_ranker(searcher, config), config.depth)
+    return Retrieval(searcher, others, default, open_ranker(searcher, config), config.depth, _open_pictures(searcher))
+
+
+def _open_pictures(searcher: Searcher) -> PictureIndex | None:
+    index_dir = searcher.index_dir.parent
+    if not vectors.has_vectors(index_dir / vectors.IMAGES_DIR_NAME):
+        return None
+    try:
+        return open_picture_index(index_dir)
+    except (ConfigError, SearchIndexError) as error:
+        _logger.warning("no pages are found by their pictures: %s", error)
+        return None
 
 
 def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | None:

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex, SearchEnvironment
@@ -25,7 +25,7 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.errors import BudgetError, DataError, EngineDiedError, SearchIndexError, ServeError
+from drag_ray.errors import BudgetError, ConfigError, DataError, EngineDiedError, SearchIndexError, ServeError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.metadata import EVERYTHING, Filter, FilterError
 from drag_ray.search.searcher import Searcher
@@ -46,16 +46,26 @@ from drag_ray.serve.search.messages import (
     TurnAnswer,
     draw,
 )
-from drag_ray.serve.search.request_images import EndpointImages, RequestImages
+from drag_ray.serve.search.request_images import EndpointImages, RequestImages, SentImages
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
 from drag_ray.types import ActionKind, Evidence, Hit, Hits, Page, Question, StopReason, Trajectory, Turn
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
 
 _NUM_RESTRICTIONS = 64
 """Filters, and groups of keys, for which what they leave of the index is kept."""
+_NO_PICTURES = (
+    "images: the model `question` compares them with pictures of pages, and the index has no vectors of these, or their model is "
+    "gone; the endpoint's log says which. Build it with --corpus.page-images --image-embedding.model FOLDER, or ask a model that "
+    "sees images."
+)
+_SEES_NONE = "images: the served models read text alone. Start the endpoint with a model that sees images (engine.model)"
+_BY_PICTURES = ", or search with the model `question`, by what the pictures of pages are like"
 _HUNG_UP = 499
 """The status of a request whose client did not wait, as nginx counts it."""
 
@@ -98,10 +108,16 @@ class SearchService:
         self._recorder = recorder or RequestRecorder()
         self._tracer = tracer or RolloutTracer(TelemetryConfig(), "vllm", {})
         self._images = images
+        self._sent = SentImages(searcher.index_dir.parent)
         self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
         self._opened_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._restrictions: tuple[str, ...] = ()
         self._kept: dict[tuple[str, ...], SearchService] = {}  # by their restrictions, the latest last
+
+    @property
+    def takes_images(self) -> Literal["", "model", "question"]:
+        """The use of images in questions: for models, which see them, or for the search without one alone; empty for none."""
+        return "model" if self._images else "question" if self._retrieval.pictures else ""
 
     async def limit_to(self, groups: Groups) -> "SearchService":
         """The service for the key of a request: its searches, tools and pages are of the documents that the key may see.
@@ -158,6 +174,8 @@ class SearchService:
             ServeError: the earlier one can be searched in a way in which this cannot.
             SearchIndexError: the index is damaged.
         """
+        if earlier._retrieval.pictures and not self._retrieval.pictures:
+            raise ServeError("the newer index has no vectors of page pictures that fit it.")
         if missing := earlier._retrieval.names - self._retrieval.names:
             raise ServeError(
                 f"the newer index has no vectors that fit it, so it cannot be searched by {', '.join(sorted(missing))}."
@@ -188,20 +206,24 @@ class SearchService:
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
-            rerank_depth = self._retrieval.choose_depth(request.rerank, top_k)
+            rerank_depth = self._retrieval.choose_depth(request.wants_rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
+            sent = await self._read_images(request, not alone or bool(order_depth), alone)
+            keys = await images.hold(sent) if images else ()
             if alone:
-                name, query, hits = QUESTION_ALONE, None, await _search_alone(index, request.question, depth)
+                name, query, hits = QUESTION_ALONE, None, await self._search_alone(index, request.question, sent, depth)
+                if sent:
+                    retrieval = f"{retrieval}+pictures" if request.question.strip() else "pictures"
             else:
                 rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
-                task = _build_task(request, model)
+                task = _build_task(request, model, keys)
                 trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
                 name, query, hits = model.name, _read_query(trajectory), _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
-                hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
+                hits = await self._order(request, index, hits[:depth], keys, images, lambda turn, _: _count_tokens(counts, turn))
             describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth or order_depth))
             answer = await asyncio.to_thread(describer.describe_search, name, query, hits[:top_k])
             counts["request_pages"] += len(answer.pages)
@@ -225,13 +247,19 @@ class SearchService:
         return agent.rerank.candidates
 
     async def _order(
-        self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit], images: RequestImages | None, note: NoteTurn
+        self,
+        request: SearchRequest,
+        index: PageIndex,
+        hits: Sequence[Hit],
+        keys: tuple[str, ...],
+        images: RequestImages | None,
+        note: NoteTurn,
     ) -> list[Hit]:
         """The same pages, the first of them in the order that the reranker gives them window by window."""
         candidates = tuple(hit.page for hit in hits)
         with self._use_model(request, request.reranker) as (model, agent):
             rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
-            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates), note))
+            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, keys, candidates), note))
         scores = {(hit.file, hit.page_number): hit.score for hit in hits}
         return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
 
@@ -255,9 +283,11 @@ class SearchService:
         ):
             retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index = self._retrieval.choose(retrieval, agent.dense_weight)
-            rerank_depth = self._retrieval.choose_depth(request.rerank, agent.depth)
+            rerank_depth = self._retrieval.choose_depth(request.wants_rerank, agent.depth)
             if rerank_depth:
                 index = self._retrieval.order_by_question(index, request.question, rerank_depth)
+            sent = await self._read_images(request, by_model=True)
+            keys = await images.hold(sent) if images else ()
             describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth))
             taken: asyncio.Queue[tuple[Turn, tuple[ShownImage, ...]] | None] = asyncio.Queue()
             rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations, images)
@@ -266,7 +296,7 @@ class SearchService:
                 is_shown = request.show_images and turn.action is ActionKind.TOOL
                 taken.put_nowait((turn, label_images(observation) if is_shown else ()))
 
-            running = asyncio.create_task(self._run(rollouts, _build_task(request, model), note_turn))
+            running = asyncio.create_task(self._run(rollouts, _build_task(request, model, keys), note_turn))
             running.add_done_callback(lambda _: taken.put_nowait(None))
             turns: list[TurnAnswer] = []
             try:
@@ -305,6 +335,31 @@ class SearchService:
     def _begin_images(self) -> AbstractContextManager[RequestImages | None]:
         """The images of a request, until its end; None where the endpoint has none."""
         return self._images.begin() if self._images else nullcontext()
+
+    async def _read_images(self, request: QuestionRequest, by_model: bool, by_vectors: bool = False) -> list["Image"]:
+        """The images that a request sends, for a model, or for the vectors of page pictures.
+
+        Raises:
+            RefusalError: the endpoint can make no use of them, or one is no picture within the limits.
+        """
+        if request.images and by_vectors and not self._retrieval.pictures:
+            raise RefusalError(400, _NO_PICTURES)
+        if request.images and by_model and not self._images:
+            raise RefusalError(400, f"{_SEES_NONE}{_BY_PICTURES if self._retrieval.pictures else ''}.")
+        return await self._sent.read(request.images)
+
+    async def _search_alone(self, index: PageIndex, question: str, sent: Sequence["Image"], depth: int) -> Hits:
+        """The hits of a question, and of the images that are sent with it, by themselves.
+
+        Raises:
+            RefusalError: the index cannot be read, which the endpoint's log says.
+        """
+        try:
+            if sent:
+                return await asyncio.to_thread(self._retrieval.search_pictures, sent, question, index, depth)
+            return await asyncio.to_thread(index.search, question, depth)
+        except (SearchIndexError, ConfigError) as error:
+            raise _refuse(error) from None
 
     @contextmanager
     def _record(self, tool: str) -> Generator[Counter[str]]:
@@ -375,18 +430,6 @@ def _count_tokens(counts: Counter[str], turn: Turn) -> None:
     counts["request_completion_tokens"] += turn.reply.num_completion_tokens
 
 
-async def _search_alone(index: PageIndex, question: str, depth: int) -> Hits:
-    """The hits of a question by itself.
-
-    Raises:
-        RefusalError: the index cannot be read, which the endpoint's log says.
-    """
-    try:
-        return await asyncio.to_thread(index.search, question, depth)
-    except SearchIndexError as error:
-        raise _refuse(error) from None
-
-
 def _read_query(trajectory: Trajectory) -> str | None:
     """The query of the first turn; None where that holds no search."""
     turn = trajectory.turns[0]
@@ -405,8 +448,10 @@ def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
     return next((turn.ranking.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_search.hits)
 
 
-def _build_task(request: QuestionRequest, model: ServedModel, candidates: tuple[Evidence, ...] = ()) -> RolloutTask:
-    question = Question(id="request", question=request.question, evidence=(), candidates=candidates)
+def _build_task(
+    request: QuestionRequest, model: ServedModel, keys: tuple[str, ...], candidates: tuple[Evidence, ...] = ()
+) -> RolloutTask:
+    question = Question(id="request", question=request.question, evidence=(), images=keys, candidates=candidates)
     return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
 
 
@@ -419,5 +464,5 @@ def _refuse_failed(trajectory: Trajectory) -> Trajectory:
     if not trajectory.error:
         return trajectory
     if trajectory.stop_reason is StopReason.CONTEXT_LENGTH:
-        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question.")
+        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question, or send fewer images.")
     raise _refuse(trajectory.error)

@@ -99,7 +99,7 @@ async def test_what_cannot_be_done_is_said_to_the_model_that_called(serve: Serve
         async with connect(url) as client:
             for tool, arguments, complaint in (
                 ("search", {}, "question"),
-                ("search", {"question": ""}, "at least 1 character"),
+                ("search", {"question": ""}, "expected a text, or images"),
                 ("search", {"question": "a" * 61}, "serve.max_question_chars"),
                 ("search", {"question": "a", "top_k": 101}, "less than or equal to 100"),
                 ("search", {"question": "a", "model": "nobody"}, "the model 'nobody' does not exist here"),

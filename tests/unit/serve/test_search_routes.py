@@ -168,11 +168,12 @@ def test_a_failure_between_turns_ends_the_stream_with_an_error_that_tells_nothin
 @pytest.mark.parametrize(
     ("body", "status", "complaint"),
     [
-        ({}, 400, "question: Field required"),
-        ({"question": ""}, 400, "question: String should have at least 1 character"),
+        ({}, 400, "question: Value error, expected a text, or images beside it"),
+        ({"question": ""}, 400, "question: Value error, expected a text, or images beside it"),
+        ({"question": "", "images": []}, 400, "question: Value error, expected a text, or images beside it"),
         ({str(number): 1 for number in range(50)}, 400, "; and 41 more."),
         ({"question": 5}, 400, "question: Input should be a valid string"),
-        ({"question": None}, 400, "question: Field required"),
+        ({"question": None}, 400, "question: Value error, expected a text"),
         ({"question": "\ud800"}, 400, "question: "),
         ({"question": "a" * 61}, 400, r"61 characters; the endpoint allows 60 \(serve.max_question_chars\)"),
         ({"question": "a", "model": "nobody"}, 404, "the model 'nobody' does not exist here"),
@@ -207,7 +208,7 @@ def test_a_number_of_pages_that_cannot_be_is_refused(serve: Serve, top_k: Any) -
         (
             PromptTooLongError("a prompt of 9 tokens does not fit"),
             400,
-            "a prompt of 9 tokens does not fit. Ask a shorter question.",
+            "a prompt of 9 tokens does not fit. Ask a shorter question, or send fewer images.",
         ),
         (RolloutError("secret"), 500, "the search failed; the endpoint's log says how."),
         (

@@ -1,7 +1,6 @@
 """Search of pages by their pictures: what is found by words and by pictures, what is shown of it, and what is refused."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,23 +8,20 @@ import numpy as np
 import polars as pl
 import pytest
 from embedding_models import write_clip_model
-from factories import build_page
-from PIL import Image
-from small_index import open_index
+from picture_index import COLOURS, draw, write_pictures
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.corpus.image_store import ImageStore, ImageStores
+from drag_ray.agent.retrieval import open_picture_index
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.encoders.embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, SearchIndexError
-from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
-from drag_ray.recipes.opensearch_vl import image_search
 from drag_ray.rollout import options as rollout_options
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
 from drag_ray.search.config import ImageEmbeddingConfig, SearchConfig
-from drag_ray.search.index import PAGES_NAME, build_index, read_fingerprint
+from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import IMAGES_DIR_NAME
@@ -33,34 +29,6 @@ from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.registry import load_toolset
 from drag_ray.tools.workspace import Workspace
-
-COLOURS = ("red", "lime", "blue", "white", "black", "yellow")
-
-
-def draw(colour: str) -> Image.Image:
-    image = Image.new("RGB", (60, 60), colour)
-    image.paste("gray", (COLOURS.index(colour) * 5, 0, 40, 30))
-    return image
-
-
-def write_pictures(folder: Path, colours: Sequence[str] = COLOURS, file: str = "manual.pdf") -> Path:
-    """An index of a page for each colour, and one without a picture, with the vectors of the pictures.
-
-    Args:
-        file: the name of each page's, in which `{}` stands for its number.
-    """
-    store = ImageStore(folder / DIR_NAME)
-    keys = ["", *(store.write(draw(colour)) for colour in colours)]
-    pages = [
-        build_page(file=file.format(number), page_number=number, text=f"page {number}", image=key)
-        for number, key in enumerate(keys, start=1)
-    ]
-    open_index(folder, pages)
-    config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
-    embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / DIR_NAME)
-    embedder.write(folder / "part.npz", range(len(pages)))
-    merge_parts([folder / "part.npz"], folder / IMAGES_DIR_NAME, read_fingerprint(folder / "search_index"), config)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +122,11 @@ async def test_what_is_wrong_with_the_vectors_is_told_to_the_policy_without_path
     write_clip_model(index_dir / "model", seed=1)
     assert (await call(workspace, query="rotor")).error == "the pictures of this collection cannot be searched"
     with pytest.raises(SearchIndexError, match=r"no longer the one that made these vectors.*--image-embedding\.model FOLDER"):
-        image_search.open_picture_index(index_dir)
+        open_picture_index(index_dir)
     path = index_dir / IMAGES_DIR_NAME / "vectors.npy"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SearchIndexError, match=r"damaged|cannot be read"):
-        image_search.open_picture_index(index_dir)
+        open_picture_index(index_dir)
 
 
 def test_an_index_without_vectors_of_pictures_is_refused_before_an_engine_starts(
