@@ -88,7 +88,8 @@ def add_feedback_route(app: Any, feedback: FeedbackService) -> None:
     async def take(request: Request) -> Response:
         body = await request.body()
         check_size(body)
-        return _to_response(await feedback.take(read_request(FeedbackRequest, parse_body(body)), _find_address(request)))
+        mark = read_request(FeedbackRequest, parse_body(body))
+        return _to_response(await feedback.take(mark, _find_address(request), request.scope.get(GROUPS)))
 
     app.state.feedback = feedback
     app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
@@ -238,7 +239,9 @@ async def _note_last(
 
 async def _note(request: Request, wanted: QuestionRequest, answer: _NotedT) -> _NotedT:
     feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
-    return await feedback.note(answer, wanted.session, _find_address(request)) if feedback else answer
+    if feedback is None:
+        return answer
+    return await feedback.note(answer, wanted.session, _find_address(request), request.scope.get(GROUPS))
 
 
 def _find_address(request: Request) -> str:
