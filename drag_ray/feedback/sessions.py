@@ -61,7 +61,7 @@ def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visi
             counts["unknown_search"] += 1
         elif mark.action == "asked_again":
             visit.again.append(mark.next)
-        elif mark.page is None or mark.page not in visit.search.pages[max(0, mark.rank - 1) : mark.rank]:
+        elif mark.page is None or mark.page not in visit.search.pages[max(0, mark.rank - 1) : max(0, mark.rank)]:
             counts["page_not_shown"] += 1
         else:
             visit.marks.append(mark)
