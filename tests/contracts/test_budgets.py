@@ -17,7 +17,7 @@ LINES = {
     "cli": 690,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_430,
+    "corpus": 4_440,
     "embed": 90,
     "engine": 4_090,
     "evaluate": 5_810,
@@ -33,7 +33,7 @@ LINES = {
     "rl": 1_070,
     "rollout": 3_320,
     "search": 3_090,
-    "serve": 5_310,
+    "serve": 5_340,
     "stage_runs": 830,
     "storage": 980,
     "tools": 2_640,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 455
 OPTIONS = 395
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 53_490
+TEST_LINES = 53_630
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
