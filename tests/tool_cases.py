@@ -9,6 +9,8 @@ from drag_ray.types import Page
 class Pages:
     """Pages in memory, as the tools see an index."""
 
+    shown_rows = None
+
     def __init__(self, *texts: str, index_dir: Path = Path("no-such-folder/search_index"), images: Sequence[str] = ()) -> None:
         self.index_dir = index_dir
         keys = [*images, *[""] * len(texts)]

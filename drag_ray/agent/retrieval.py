@@ -115,12 +115,12 @@ class PictureIndex:
 
 
 @lru_cache(maxsize=2)  # an endpoint may have an old one and a new one
-def _load_index(index_dir: Path, stamp: tuple[int, int]) -> PictureIndex:
+def _load_index(index_dir: Path, stamp: tuple[int, int, int]) -> PictureIndex:
     return PictureIndex(index_dir)
 
 
 def open_picture_index(index_dir: Path) -> PictureIndex:
     """The vectors of an index stage, opened once a process. Raises what `PictureIndex` does."""
-    folder = index_dir.stat()  # another index may have taken the place of one
+    folder = index_dir.stat()  # another index may have taken the place of one, and the number of its folder
     with _opening:
-        return _load_index(index_dir, (folder.st_dev, folder.st_ino))
+        return _load_index(index_dir, (folder.st_dev, folder.st_ino, folder.st_mtime_ns))

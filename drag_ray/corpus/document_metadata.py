@@ -5,6 +5,7 @@ CSV file every cell is a text, so that `true`, `12` and `2024-01-31` are read as
 its texts, where the types say that it is one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -54,7 +55,7 @@ def read_document_metadata(
     for name in names:
         cells = {file: _Cell(place, row.get(name)) for file, (place, row) in by_file.items()}
         given = {file: cell for file, cell in cells.items() if cell.value not in (None, "")}
-        kind = types.get(name) or _choose_type(name, list(given.values()), path.suffix == ".csv", name == access_column)
+        kind = types.get(name) or _choose_type(name, list(given.values()), path.suffix.lower() == ".csv", name == access_column)
         values = {file: _convert(name, kind, cell, problems) for file, cell in given.items()}
         columns[name] = pl.Series(name, [values.get(file) for file in sorted(files)], dtype=DTYPES[kind])
     if access_column:
@@ -71,10 +72,13 @@ def _read_rows(path: Path) -> tuple[list[tuple[str, Record]], list[Problem]]:
         raise DataError(f"corpus.metadata {path}: no such file, or no regular one. Check the path.")
     with reading(path, "Write it as UTF-8 with commas, a cell with a comma or a line break in quotes."):
         table = pl.read_csv(path, infer_schema=False)
-    if FILE not in table.columns:
-        raise DataError(
-            f"corpus.metadata {path}: has no column {FILE!r} with the documents, only {', '.join(table.columns)[:300]}."
-        )
+        header = pl.read_csv(path, infer_schema=False, has_header=False, n_rows=1).row(0)
+    names = [(name or "").strip() for name in header]
+    if FILE not in names:
+        raise DataError(f"corpus.metadata {path}: has no column {FILE!r} with the documents, only {', '.join(names)[:300]}.")
+    if twice := [name for name, number in Counter(names).items() if number > 1 or not name]:
+        raise DataError(f"corpus.metadata {path}: columns need names, each its own; got {twice[0]!r}. Rename or remove it.")
+    table.columns = names
     rows, problems = [], []
     for number, row in enumerate(table.iter_rows(named=True), start=2):
         cells = {name: value.strip() if value else None for name, value in row.items()}
@@ -89,6 +93,8 @@ def _read_rows(path: Path) -> tuple[list[tuple[str, Record]], list[Problem]]:
 def _check_row(record: Record) -> Record:
     if not isinstance(record.get(FILE), str) or not record[FILE]:
         raise DataError(f"has no {FILE!r} that names a document")
+    if broken := [name for name in record if not _can(_check_text, name)]:
+        raise DataError(f"names a column {broken[0]!r:.80}, which holds half of a surrogate pair")
     return record
 
 
@@ -196,7 +202,13 @@ def _convert(name: str, kind: ColumnType, cell: _Cell, problems: list[Problem]) 
 def _to_text(value: Any) -> str:
     if not isinstance(value, str | int | float | Decimal):
         raise TypeError("no text")
-    return str(value)
+    return _check_text(str(value))
+
+
+def _check_text(text: str) -> str:
+    """The text. ValueError where it holds half of a surrogate pair, which no table takes."""
+    text.encode()
+    return text
 
 
 def _to_number(value: Any) -> float | None:
@@ -220,7 +232,7 @@ def _to_list(value: Any) -> list[str]:
     texts = [part.strip() for part in value.split(";")] if isinstance(value, str) else list(value)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a list of other things than texts")
-    return [text for text in dict.fromkeys(texts) if text]
+    return [_check_text(text) for text in dict.fromkeys(texts) if text]
 
 
 _TO_TYPE: Mapping[ColumnType, Callable[[Any], Any]] = {

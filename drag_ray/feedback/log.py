@@ -17,6 +17,7 @@ from pathlib import Path
 from drag_ray.errors import ArtifactError
 from drag_ray.feedback.events import EVENT, Event
 from drag_ray.storage.appended_lines import append_lines, parse_lines
+from drag_ray.storage.artifacts import whole_or_absent
 from drag_ray.storage.file_access import list_folder, make_private, reading, writing
 
 DIR_NAME = "feedback"
@@ -37,11 +38,14 @@ def make_secret(folder: Path) -> None:
     Raises:
         ArtifactError: the disk refuses.
     """
+    from filelock import FileLock
+
     path = make_private(folder) / _SECRET_NAME
-    if not path.exists():
-        with writing(path):
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_bytes(secrets.token_bytes(_SECRET_BYTES))
+    with writing(path), FileLock(path.with_name(f".lock-{_SECRET_NAME}")):  # several endpoints of a run have one
+        if not path.exists():
+            with whole_or_absent(path) as scratch:
+                scratch.chmod(0o600)
+                scratch.write_bytes(secrets.token_bytes(_SECRET_BYTES))
 
 
 def read_secret(folder: Path) -> bytes:

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from random import Random
@@ -62,21 +62,22 @@ class SearchIds:
         """Draws that belong to a search id: who has the secret can repeat them, and nobody else can foresee or read them."""
         return Random(hmac.digest(self._secret, b"draw:" + nonce, hashlib.sha256))
 
-    def issue(self, pages: Sequence[Evidence], now: int, nonce: bytes = b"") -> str:
-        """The id of a search that shows these pages, of which the first `MAX_PAGES` count."""
+    def issue(self, pages: Sequence[Evidence], now: int, nonce: bytes = b"", groups: Collection[str] | None = None) -> str:
+        """The id of a search that shows these pages, of which the first `MAX_PAGES` count, to a key of some groups, if of any."""
         nonce = nonce or self.draw_nonce()
         shown = b"".join(_hash_page(self._secret, nonce, page) for page in pages[:MAX_PAGES])
         said = nonce + now.to_bytes(_TIME_BYTES) + shown
-        return base64.urlsafe_b64encode(said + self._sign(said)).rstrip(b"=").decode()
+        return base64.urlsafe_b64encode(said + self._sign(said, groups)).rstrip(b"=").decode()
 
-    def read(self, search_id: str) -> IssuedSearch | None:
-        """The content of an id; None where it was not issued with this secret."""
+    def read(self, search_id: str, groups: Collection[str] | None = None) -> IssuedSearch | None:
+        """The content of an id; None where it was not issued with this secret, or to a key of other groups: it says what was
+        shown to that."""
         try:
             data = base64.b64decode(search_id + "=" * (-len(search_id) % 4), altchars=b"-_", validate=True)
         except ValueError:
             return None
         said, signature = data[:-_SIGNATURE_BYTES], data[-_SIGNATURE_BYTES:]
-        if len(said) < _HEAD_BYTES or not hmac.compare_digest(self._sign(said), signature):
+        if len(said) < _HEAD_BYTES or not hmac.compare_digest(self._sign(said, groups), signature):
             return None
         pages = tuple(said[start : start + _PAGE_BYTES] for start in range(_HEAD_BYTES, len(said), _PAGE_BYTES))
         nonce, time = said[:_NONCE_BYTES], int.from_bytes(said[_NONCE_BYTES:_HEAD_BYTES])
@@ -99,8 +100,9 @@ class SearchIds:
     def _name(self, kind: str, name: str) -> str:
         return hmac.digest(self._secret, f"{kind}:{name}".encode(), hashlib.sha256).hex()[:16]
 
-    def _sign(self, said: bytes) -> bytes:
-        return hmac.digest(self._secret, b"search:" + said, hashlib.sha256)[:_SIGNATURE_BYTES]
+    def _sign(self, said: bytes, groups: Collection[str] | None) -> bytes:
+        whose = json.dumps(None if groups is None else sorted(groups)).encode()
+        return hmac.digest(self._secret, b"search:" + whose + said, hashlib.sha256)[:_SIGNATURE_BYTES]
 
 
 def _hash_page(secret: bytes, nonce: bytes, page: Evidence) -> bytes:

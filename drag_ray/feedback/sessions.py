@@ -47,7 +47,7 @@ class Visit:
 
 def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visit]:
     """The searches by their ids with the marks that belong to them. What belongs to none is counted: `unknown_search`, whose
-    search has been removed or was never there, and `page_not_shown`, which an endpoint refuses."""
+    search has been removed or was never there, and `page_not_shown`, at that rank, which an endpoint refuses."""
     marks: list[Mark] = []
     visits: dict[str, Visit] = {}
     for event in events:
@@ -61,7 +61,7 @@ def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visi
             counts["unknown_search"] += 1
         elif mark.action == "asked_again":
             visit.again.append(mark.next)
-        elif mark.page is None or mark.page not in visit.search.pages:
+        elif mark.page is None or mark.page not in visit.search.pages[max(0, mark.rank - 1) : max(0, mark.rank)]:
             counts["page_not_shown"] += 1
         else:
             visit.marks.append(mark)

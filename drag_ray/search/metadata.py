@@ -173,9 +173,8 @@ def _compare(name: str, kind: ColumnType, operator: str, value: Any) -> pl.Expr:
         wanted = _to_series(name, kind, value)
         if kind != "list":
             return column.is_in(wanted.implode())
-        if operator == "any":
-            return column.list.eval(pl.element().is_in(wanted.implode())).list.any()
-        return reduce(and_, [column.list.contains(one) for one in wanted], column.is_not_null())
+        found = column.list.unique().list.eval(pl.element().is_in(wanted.implode()))
+        return found.list.any() if operator == "any" else found.list.sum() == wanted.n_unique()
     [wanted] = _to_series(name, kind, [value])
     if kind == "list":
         return column.list.contains(wanted)

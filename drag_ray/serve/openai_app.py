@@ -88,7 +88,8 @@ def add_feedback_route(app: Any, feedback: FeedbackService, trials: TrialService
     async def take(request: Request) -> Response:
         body = await request.body()
         check_size(body)
-        return _to_response(await feedback.take(read_request(FeedbackRequest, parse_body(body)), _find_address(request)))
+        mark = read_request(FeedbackRequest, parse_body(body))
+        return _to_response(await feedback.take(mark, _find_address(request), request.scope.get(GROUPS)))
 
     app.state.feedback, app.state.trials = feedback, trials
     app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
@@ -225,7 +226,7 @@ async def _search(request: Request) -> Response:
     wanted = read_request(SearchRequest, parse_body(await request.body()))
     service, trials = await _find_service(request), getattr(request.app.state, "trials", None)
     if isinstance(trials, TrialService):
-        return _to_response(await trials.search(service, wanted, _find_address(request)))
+        return _to_response(await trials.search(service, wanted, _find_address(request), request.scope.get(GROUPS)))
     return _to_response(await service.search(wanted))
 
 
@@ -251,7 +252,7 @@ async def _note_last(
         async for answer in answers:
             feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
             if feedback and isinstance(answer, AskAnswer):
-                answer = await feedback.note(answer, wanted.session, _find_address(request))
+                answer = await feedback.note(answer, wanted.session, _find_address(request), groups=request.scope.get(GROUPS))
             yield answer
 
 

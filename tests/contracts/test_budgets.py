@@ -17,12 +17,12 @@ LINES = {
     "cli": 730,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_430,
+    "corpus": 4_440,
     "embed": 90,
     "engine": 4_080,
     "evaluate": 5_820,
     "examples": 280,
-    "feedback": 1_750,
+    "feedback": 1_760,
     "finetune": 5_920,
     "format": 2_760,
     "index": 960,
@@ -33,7 +33,7 @@ LINES = {
     "rl": 1_070,
     "rollout": 3_320,
     "search": 3_090,
-    "serve": 5_840,
+    "serve": 5_880,
     "stage_runs": 830,
     "storage": 980,
     "tools": 2_640,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 463
 OPTIONS = 406
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_430
+TEST_LINES = 54_570
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -88,7 +88,6 @@ def call_on(contender: Contender, request: _RequestT) -> _RequestT:
 
 
 def leaves_choice(request: SearchRequest) -> bool:
-    """True for a request that leaves to the endpoint who answers it, and how."""
-    return (
-        request.model in ("", CHAMPION) and not request.reranker and all(getattr(request, name) is None for name in _OWN_WISHES)
-    )
+    """True for a request of text that leaves to the endpoint who answers it, and how."""
+    names_nobody = request.model in ("", CHAMPION) and not request.reranker and not request.images
+    return names_nobody and all(getattr(request, name) is None for name in _OWN_WISHES)

@@ -14,6 +14,7 @@ from drag_ray.feedback.counting import HourlyCounts
 from drag_ray.feedback.events import Mark, ShadowRanks, ShownSearch, TrialPart
 from drag_ray.feedback.log import EventLog, read_secret
 from drag_ray.feedback.search_ids import MAX_PAGES, SHORT_CHARS, IssuedSearch, SearchIds
+from drag_ray.serve.ingress.key import Groups
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.serve.search.messages import AskAnswer, FeedbackAnswer, FeedbackRequest, SearchAnswer
 from drag_ray.types import Evidence
@@ -56,7 +57,13 @@ class FeedbackService:
         return nonce, self._ids.seed(nonce)
 
     async def note(
-        self, answer: _AnswerT, session: str, address: str, nonce: bytes = b"", part: TrialPart | None = None
+        self,
+        answer: _AnswerT,
+        session: str,
+        address: str,
+        nonce: bytes = b"",
+        part: TrialPart | None = None,
+        groups: Groups = None,
     ) -> _AnswerT:
         """The answer with a search id, once it is kept; without one where it cannot be, which the log says: people search on.
 
@@ -65,9 +72,10 @@ class FeedbackService:
             address: of the client.
             nonce: of the search, where it was begun.
             part: of the search in a trial.
+            groups: of the client's key.
         """
         pages, now = _list_pages(answer), int(self._clock())
-        search_id = self._ids.issue(pages, now, nonce)
+        search_id = self._ids.issue(pages, now, nonce, groups)
         queries = [answer.query or ""] if isinstance(answer, SearchAnswer) else [turn.query for turn in answer.turns]
         event = ShownSearch(
             id=search_id[:SHORT_CHARS],
@@ -94,17 +102,17 @@ class FeedbackService:
         except ArtifactError as error:
             _logger.error("what a challenger has found is not kept: %s", error)
 
-    async def take(self, request: FeedbackRequest, address: str) -> FeedbackAnswer:
+    async def take(self, request: FeedbackRequest, address: str, groups: Groups = None) -> FeedbackAnswer:
         """Keep a mark.
 
         Raises:
-            RefusalError: the search is unknown (404) or expired (410), it did not show the page (400), there are too many marks
-                (429), or the mark cannot be kept (503).
+            RefusalError: the search is unknown, or of a key of other groups (404), or expired (410), it did not show the page
+                (400), there are too many marks (429), or the mark cannot be kept (503).
         """
-        search, client = self._find(request.search_id, "search_id"), self._ids.name_client(address)
+        search, client = self._find(request.search_id, "search_id", groups), self._ids.name_client(address)
         page, rank, following = None, 0, ""
         if request.action == "asked_again":
-            following = self._find(request.next_search_id, "next_search_id").short
+            following = self._find(request.next_search_id, "next_search_id", groups).short
         else:
             page = Evidence(request.file, request.page_number)
             rank = _check_rank(search, page, request.rank)
@@ -116,8 +124,8 @@ class FeedbackService:
             raise RefusalError(503, "the feedback could not be kept; the endpoint's log says why.") from None
         return FeedbackAnswer(action=request.action, rank=rank)
 
-    def _find(self, search_id: str, field: str) -> IssuedSearch:
-        search = self._ids.read(search_id)
+    def _find(self, search_id: str, field: str, groups: Groups) -> IssuedSearch:
+        search = self._ids.read(search_id, groups)
         if search is None:
             raise RefusalError(404, f"{field} {search_id[:20]!r}: no search of this endpoint was answered with it.")
         if not -_AHEAD_S <= self._clock() - search.time <= VALID_S:

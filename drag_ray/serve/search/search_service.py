@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
 
-_NUM_RESTRICTIONS = 64
-"""Filters, and groups of keys, for which what they leave of the index is kept."""
+_MAX_KEPT, _MIN_KEPT, _KEPT_PAGES = 64, 4, 16_000_000
+"""Filters, and groups of keys, for which what they leave of the index is kept: of large indexes fewer, for each takes up to 35
+bytes a document."""
 _NO_PICTURES = (
     "images: the model `question` compares them with pictures of pages, and the index has no vectors of these, or their model is "
     "gone; the endpoint's log says which. Build it with --corpus.page-images --image-embedding.model FOLDER, or ask a model that "
@@ -112,7 +113,7 @@ class SearchService:
         self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
         self._opened_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._restrictions: tuple[str, ...] = ()
-        self._kept: dict[tuple[str, ...], SearchService] = {}  # by their restrictions, the latest last
+        self._kept = _Kept(max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_PAGES // max(1, searcher.num_pages))))
 
     @property
     def takes_images(self) -> Literal["", "model", "question"]:
@@ -145,15 +146,13 @@ class SearchService:
 
     async def _restrict(self, name: str, restrict: Callable[[], Searcher]) -> "SearchService":
         restrictions = (*self._restrictions, name)
-        restricted = self._kept.pop(restrictions, None)
+        restricted = self._kept.take(restrictions)
         if restricted is None:
             restricted = copy(self)
             restricted._searcher = await asyncio.to_thread(restrict)
             restricted._retrieval = self._retrieval.restrict(restricted._searcher)
             restricted._restrictions = restrictions
-        self._kept[restrictions] = restricted
-        if len(self._kept) > _NUM_RESTRICTIONS:
-            del self._kept[next(iter(self._kept))]
+        self._kept.put(restrictions, restricted)
         return restricted
 
     def describe(self, problem: str) -> IndexAnswer:
@@ -184,8 +183,8 @@ class SearchService:
             self._retrieval.choose(name).search(PROBE, 1)
 
     def retire(self) -> None:
-        """Forget what was kept for later requests: there are none any more."""
-        self._kept.clear()
+        """Forget what was kept for later requests, and keep no more: there are none, and what is kept would hold this."""
+        self._kept.end()
 
     async def search(self, request: SearchRequest, tool: str = "search") -> SearchAnswer:
         """The pages that a model's first search finds, or those of the question alone.
@@ -418,6 +417,26 @@ class SearchService:
             raise RefusalError(503, ENGINE_HAS_DIED) from error
         except BudgetError as error:
             raise RefusalError(504, str(error)) from None
+
+
+class _Kept:
+    """The latest services by their restrictions, so many at most."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._services: dict[tuple[str, ...], SearchService] = {}  # the latest last
+
+    def take(self, restrictions: tuple[str, ...]) -> SearchService | None:
+        return self._services.pop(restrictions, None)
+
+    def put(self, restrictions: tuple[str, ...], service: SearchService) -> None:
+        self._services[restrictions] = service
+        if len(self._services) > self._capacity:
+            del self._services[next(iter(self._services))]
+
+    def end(self) -> None:
+        self._capacity = 0
+        self._services.clear()
 
 
 def _count_turn(counts: Counter[str], turn: Turn) -> None:

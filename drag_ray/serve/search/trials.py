@@ -7,6 +7,7 @@ from random import Random
 from drag_ray.feedback.events import TrialPart
 from drag_ray.feedback.interleaving import CHALLENGER_TEAM, interleave
 from drag_ray.feedback.ledger import Trial
+from drag_ray.serve.ingress.key import Groups
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.serve.search.champions import Champions, call_on, leaves_choice
 from drag_ray.serve.search.feedback_service import FeedbackService
@@ -38,8 +39,14 @@ class TrialService:
         self._share = share
         self._shadows: set[asyncio.Task[None]] = set()
 
-    async def search(self, service: SearchService, request: SearchRequest, address: str) -> SearchAnswer:
+    async def search(self, service: SearchService, request: SearchRequest, address: str, groups: Groups = None) -> SearchAnswer:
         """The answer with its search id.
+
+        Args:
+            service: for the key of the request.
+            request: the search.
+            address: of the client.
+            groups: of the client's key.
 
         Raises:
             RefusalError: as `SearchService.search`, of the champion alone.
@@ -49,12 +56,12 @@ class TrialService:
         takes_part = trial and leaves_choice(request) and draws.random() < self._share
         if trial is None or not takes_part:
             answer = await service.search(request)
-            return await self._feedback.note(answer, request.session, address, nonce)
+            return await self._feedback.note(answer, request.session, address, nonce, groups=groups)
         if trial.mode == "interleave":
             answer, part = await _interleave(service, request, trial, draws)
-            return await self._feedback.note(answer, request.session, address, nonce, part)
+            return await self._feedback.note(answer, request.session, address, nonce, part, groups)
         answer = await service.search(call_on(trial.champion, request))
-        noted = await self._feedback.note(answer, request.session, address, nonce, TrialPart(trial.id))
+        noted = await self._feedback.note(answer, request.session, address, nonce, TrialPart(trial.id), groups)
         self._follow(service, request, trial, noted)
         return noted
 

@@ -118,13 +118,36 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         read_document_metadata(write(tmp_path / "m.csv", "name,x\na.pdf,1\n"), FILES, {})
     with pytest.raises(DataError, match="no such file"):
         read_document_metadata(tmp_path / "none.csv", FILES, {})
-    with pytest.raises(DataError, match="another kind"):
+    with pytest.raises(DataError, match="unsupported kind of file"):
         read_document_metadata(write(tmp_path / "m.xlsx", "file"), FILES, {})
     (tmp_path / "bytes.csv").write_bytes(b"file,x\na.pdf,\xff\xfe\n")
     with pytest.raises(ArtifactError, match=r"bytes\.csv"):
         read_document_metadata(tmp_path / "bytes.csv", FILES, {})
     with pytest.raises(ArtifactError, match=r"ragged\.csv"):
         read_document_metadata(write(tmp_path / "ragged.csv", "file,x\na.pdf,1,2,3\n"), FILES, {})
+
+
+def test_names_of_columns_are_told_apart_and_read_as_cells_are(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.CSV", " file , ok\r\na.pdf, true\r\n")
+    assert read_document_metadata(path, FILES, {})[0].columns == {"ok": "boolean"}
+    for header, name in (
+        ("file,group,group", "'group'"),
+        ("file,file,x", "'file'"),
+        ("file,group, group ", "'group'"),
+        ("file,,x", "''"),
+    ):
+        with pytest.raises(DataError, match=f"each its own; got {name}. Rename"):
+            read_document_metadata(write(tmp_path / "m.csv", f"{header}\na.pdf,sales,law\n"), FILES, {}, "group")
+
+
+def test_halves_of_surrogate_pairs_are_set_aside(tmp_path: Path) -> None:
+    rows = [{"file": "a.pdf", "x": "\ud800", "y": ["\ud800"], "z": "z"}, {"file": "c.pdf", "\ud800": 1}]
+    metadata, problems = read_document_metadata(write(tmp_path / "m.jsonl", rows), FILES, {})
+    assert [read_cells(metadata, name)[0] for name in "xyz"] == [None, None, "z"]
+    assert [problem.kind for problem in problems if problem.kind != "undescribed_document"] == [
+        "broken_record",
+        *2 * ["broken_value"],
+    ]
 
 
 def test_groups_are_texts_whatever_they_look_like_and_none_stands_for_all(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,14 @@ def test_what_belongs_to_no_search_or_has_no_text_is_counted() -> None:
         "page_not_shown": 1,
         "no_text": 1,
     }
+
+
+def test_a_mark_at_a_rank_that_its_page_did_not_have_is_left_out() -> None:
+    searches = [search(client=f"c{number}") for number in range(5)]
+    for rank in (-1, 0, 2, 10**12):
+        marks = [replace(mark(asked, "opened"), rank=rank) for asked in searches]
+        lessons = learn([*searches, *marks], LearnConfig())
+        assert (read(lessons), lessons.counts["page_not_shown"]) == (({}, {QUESTION: "no_feedback"}), 5)
 
 
 def test_the_curve_is_estimated_where_pages_were_shown_at_several_ranks() -> None:

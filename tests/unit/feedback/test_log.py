@@ -1,8 +1,11 @@
 """The table of feedback: what is in it, when it goes, and who can read it."""
 
 import asyncio
+import errno
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -95,6 +98,21 @@ def test_the_secret_is_made_once_and_its_owners_alone(tmp_path: Path) -> None:
     (folder / "secret").write_bytes(b"")
     with pytest.raises(ArtifactError, match="0 bytes, expected 32"):
         read_secret(folder)
+
+
+def test_a_secret_is_whole_or_absent_and_one_for_all_who_make_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "feedback"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        with pytest.raises(ArtifactError):
+            make_secret(folder)
+
+    def make(_: int) -> bytes:
+        make_secret(folder)
+        return read_secret(folder)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert len(set(pool.map(make, range(64)))) == 1
 
 
 def test_counts_of_a_million_names_take_no_more_memory_and_are_never_too_low() -> None:

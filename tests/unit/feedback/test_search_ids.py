@@ -41,6 +41,14 @@ def test_no_id_is_taken_that_was_changed_or_made_by_others() -> None:
         assert IDS.read(text) is None
 
 
+def test_an_id_is_of_who_may_see_the_same_documents() -> None:
+    audiences = (None, [], ["a", "b"], ["a"], ["b"])
+    for groups in audiences:
+        search_id = IDS.issue(PAGES, NOW, groups=groups)
+        assert [other for other in audiences if IDS.read(search_id, other)] == [groups]
+    assert IDS.read(IDS.issue(PAGES, NOW, groups=["a", "b"]), frozenset(("b", "a")))
+
+
 def test_equal_searches_have_different_ids_and_pages_of_one_are_none_of_another() -> None:
     first, second = IDS.issue(PAGES, NOW), IDS.issue(PAGES, NOW)
     assert first[:12] != second[:12]

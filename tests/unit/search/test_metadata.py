@@ -1,5 +1,6 @@
 """Filters on metadata of documents: searches by words, vectors and both find the best of what the filter leaves of all hits."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,15 @@ def test_a_filter_that_cannot_be_asked_for_is_refused_with_what_can(
 ) -> None:
     with pytest.raises(FilterError, match=problem):
         searcher.narrow(conditions)
+
+
+def test_the_largest_filter_takes_no_time(searcher: Searcher) -> None:
+    assert searcher.metadata
+    wanted = ["pump", "pump", *(f"tag {number}" for number in range(MAX_VALUES - 2))]
+    started = time.perf_counter()
+    assert not searcher.metadata.select({"tags": {"all": wanted}}, TYPES).any()
+    assert time.perf_counter() - started < 1
+    assert searcher.metadata.select({"tags": {"all": ["pump", "pump"]}}, TYPES).sum() == NUM_FILES / len(WORDS)
 
 
 def test_who_is_limited_to_groups_finds_names_and_reads_no_other_document(searcher: Searcher) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from PIL import Image
 from serve_cases import LIMITS, OWN, Served
 from starlette.testclient import TestClient
 
@@ -18,14 +20,19 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.record import AgentRecord
+from drag_ray.corpus import page_images
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Request
 from drag_ray.errors import ServeError
+from drag_ray.feedback.config import FeedbackConfig
+from drag_ray.feedback.log import make_secret
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.ingress.guard import Guard, Rules
+from drag_ray.serve.ingress.guard import FEEDBACK_ROUTES, Guard, Rules
 from drag_ray.serve.ingress.key import Groups, Key, check_groups, hash_key
+from drag_ray.serve.search.feedback_service import FeedbackService
 from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page
 
@@ -61,8 +68,11 @@ SPYING = (
 
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
-    folder = tmp_path_factory.mktemp("access")
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
+    return build(tmp_path_factory.mktemp("access"), PAGES)
+
+
+def build(folder: Path, pages: Sequence[Page]) -> Searcher:
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     groups = pl.Series(list(GROUPS.values()), dtype=pl.List(pl.String))
     table = pl.DataFrame({"file": list(GROUPS), "size": [1.0, 2.0, 3.0, 4.0]}).with_columns(group=groups)
     build_index(folder / "pages.parquet", folder / "index", SearchConfig(), Metadata(table, "group"))
@@ -81,7 +91,7 @@ def serve(
 
 
 def post(served: Served, key: str, path: str, **body: Any) -> Any:
-    guard = Guard(served.app, Rules([hash_key(text, groups) for text, groups in KEYS.items()], LIMITS))
+    guard = Guard(served.app, Rules([hash_key(text, groups) for text, groups in KEYS.items()], LIMITS, FEEDBACK_ROUTES))
     client = TestClient(guard, headers={"Authorization": f"Bearer {key}"})
     return client.request("POST" if body else "GET", path, content=json.dumps(body) if body else None)
 
@@ -174,6 +184,30 @@ def test_a_limited_search_by_a_filter_is_limited_for_the_whole_agent(searcher: S
     answer = post(served, BOSS, "/v1/ask", question="What does it cost?", model="base", filter={"size": {"gt": 1}})
     assert {page["file"] for turn in answer.json()["turns"] for page in turn["pages"]} == set(GROUPS) - {"board/merger.pdf"}
     assert [citation["exists"] for citation in answer.json()["citations"]] == [False, True, True]
+
+
+def test_pictures_and_search_ids_are_of_the_documents_that_a_key_may_see(tmp_path: Path) -> None:
+    """Pages with pictures, and feedback on searches with a filter and with the search ids of others."""
+    store = ImageStore(tmp_path / page_images.DIR_NAME)
+    pages = [replace(page, image=store.write(Image.new("RGB", (50, 50), (place, 0, 0)))) for place, page in enumerate(PAGES)]
+    searcher = build(tmp_path, pages)
+    make_secret(tmp_path / "feedback")
+    (tmp_path / "tuned").mkdir()
+    feedback = FeedbackService(tmp_path / "feedback", FeedbackConfig(enabled=True))
+    served = Served(searcher, tmp_path / "tuned", lambda _: "rotor", feedback=feedback)
+    for key, seen in ((SALES, {"open.pdf", "sales.pdf"}), (NOBODY, set[str]()), (BOSS, set(GROUPS))):
+        for page in PAGES:
+            read = post(served, key, "/v1/page", file=page.file, page_number=page.page_number, edge=50)
+            assert (read.status_code, "data:image/jpeg" in read.text) == ((200, True) if page.file in seen else (404, False))
+    asked: dict[str, Any] = {"question": "rotor", "model": "question"}
+    own = post(served, SALES, "/v1/search", **asked, filter={"size": {"gte": 2}}).json()
+    foreign = post(served, BOSS, "/v1/search", **asked).json()
+    for page in PAGES:
+        named = {"action": "opened", "file": page.file, "page_number": page.page_number}
+        said = post(served, SALES, "/v1/feedback", search_id=own["search_id"], **named)
+        assert said.status_code == (200 if page.file in ("open.pdf", "sales.pdf") else 400)
+        assert post(served, SALES, "/v1/feedback", search_id=foreign["search_id"], **named).status_code == 404
+        assert post(served, BOSS, "/v1/feedback", search_id=foreign["search_id"], **named).status_code == 200
 
 
 @pytest.mark.seconds

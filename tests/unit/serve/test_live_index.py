@@ -24,7 +24,9 @@ from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.guard import Guard, Rules
 from drag_ray.serve.ingress.key import Groups, hash_key
+from drag_ray.serve.search import search_service
 from drag_ray.serve.search.live_index import HeldFolder, IndexFolders, LiveIndex
+from drag_ray.serve.search.messages import SearchRequest
 from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.serve.search.search_service import SearchService
 from drag_ray.stage_runs.folder import StageFolder
@@ -81,6 +83,33 @@ class Live(Served):
 def read_builds(answer: dict[str, Any]) -> set[str]:
     pages = [page for turn in answer.get("turns", [answer]) for page in turn["pages"]]
     return {page["file"][1:-4] for page in pages} | {page["snippet"].split("build")[1].split()[0] for page in pages}
+
+
+async def test_a_filter_of_a_request_that_outlasts_its_index_does_not_hold_that(tmp_path: Path) -> None:
+    served = Live(tmp_path, frozenset({"*"}))
+    old = served.index.service
+    folders = weakref.ref(old._searcher._holder)
+    build(tmp_path, 1, ["a"])
+    await served.index.look()
+    gc.disable()
+    try:
+        answer = await old.search(SearchRequest.model_validate({**ALONE, "filter": {"group": "a"}}))
+        assert len(answer.pages) == NUM_PAGES
+        del old
+        for _ in range(100):  # the thread of the search lets go of it a moment later
+            await asyncio.sleep(0.01 * (folders() is not None))
+        assert folders() is None
+    finally:
+        gc.enable()
+
+
+async def test_of_a_large_index_fewer_filters_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for num_pages, num_kept in ((NUM_PAGES * 9, 9), (1, 4), (10**9, 64)):
+        monkeypatch.setattr(search_service, "_KEPT_PAGES", num_pages)
+        service = Live(tmp_path, frozenset({"*"})).index.service
+        for number in range(70):
+            await service.search(SearchRequest.model_validate({**ALONE, "filter": {"group": f"{number}"}}))
+        assert len(service._kept._services) == num_kept
 
 
 @pytest.mark.seconds

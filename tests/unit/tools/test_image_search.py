@@ -1,6 +1,7 @@
 """Search of pages by their pictures: what is found by words and by pictures, what is shown of it, and what is refused."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,14 @@ async def test_more_pictures_than_a_rollout_may_be_shown_are_refused(workspace: 
         workspace.images.show(image)
     outcome = await call(workspace, query="rotor", pages=2)
     assert "2 more images cannot be shown: of the 6 that tools may return in a rollout, 5 are there" in outcome.error
+
+
+def test_an_index_whose_folder_has_the_place_and_number_of_an_earlier_one_is_opened(tmp_path: Path) -> None:
+    index_dir = write_pictures(tmp_path / "index", COLOURS[:1])
+    first = open_picture_index(index_dir)
+    assert open_picture_index(index_dir) is first
+    os.utime(index_dir, ns=(0, 0))
+    assert open_picture_index(index_dir) is not first
 
 
 async def test_pages_without_any_picture_leave_nothing_to_find(tmp_path: Path) -> None:
