@@ -99,7 +99,7 @@ def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
     """Add the page for people to a Starlette application. It holds nothing of the collection: its script asks other routes."""
 
     async def show(request: Request) -> Response:
-        live_index: LiveIndex | None = request.app.state.live_index
+        live_index: LiveIndex | None = getattr(request.app.state, "live_index", None)  # while the endpoint starts there is none
         takes_images = live_index.service.takes_images if live_index else ""
         values = {"has_key": has_key, "takes_feedback": takes_feedback, "takes_images": takes_images}
         return answer_page("serve/search_page.html.j2", **values)
