@@ -532,7 +532,10 @@ class SetBench:
         return {
             "set": self._collection.name,
             "pages": self._collection.searcher.num_pages,
-            "options": {key: getattr(options, key) for key in ("start", "embedder", "epochs", "device")},
+            "options": {
+                **{key: getattr(options, key).rpartition("/")[2] for key in ("start", "embedder")},
+                **{key: getattr(options, key) for key in ("epochs", "device")},
+            },
             "teacher": Path(options.teacher).name,
             "unlabelled": options.unlabelled,
             "written": options.written

@@ -120,6 +120,10 @@ def _check_names(path: Path, names: Sequence[str], types: Mapping[str, ColumnTyp
     for option, wanted in (("metadata_types", [*types]), ("access_column", [access_column] if access_column else [])):
         if unknown := [name for name in wanted if name not in names]:
             raise DataError(f"corpus.{option}: {path} has no column {unknown[0]!r}, only {', '.join(names)[:300] or FILE}.")
+    if patterns := [name for name in names if name == "*" or (name.startswith("^") and name.endswith("$"))]:
+        raise DataError(
+            f"corpus.metadata {path}: {patterns[0]!r} would be read as a pattern of columns' names. Rename the column."
+        )
 
 
 def _choose_type(name: str, cells: Sequence[_Cell], is_csv: bool, is_access: bool) -> ColumnType:

@@ -127,6 +127,12 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         read_document_metadata(write(tmp_path / "ragged.csv", "file,x\na.pdf,1,2,3\n"), FILES, {})
 
 
+@pytest.mark.parametrize("name", ["*", "^x.*$"])
+def test_a_column_whose_name_polars_takes_for_a_pattern_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="pattern of columns"):
+        read_document_metadata(write(tmp_path / "m.jsonl", [{"file": "a.pdf", name: 1}]), FILES, {})
+
+
 def test_names_of_columns_are_told_apart_and_read_as_cells_are(tmp_path: Path) -> None:
     path = write(tmp_path / "m.CSV", " file , ok\r\na.pdf, true\r\n")
     assert read_document_metadata(path, FILES, {})[0].columns == {"ok": "boolean"}
