@@ -54,7 +54,7 @@ class Drift:
 
     @property
     def reasons(self) -> list[str]:
-        """The figures that have surely become worse."""
+        """The figures that are significantly worse."""
         return [name for name, (_, low, high) in self.changes.items() if (high < 0 if name in _WORSE_BELOW else low > 0)]
 
 
@@ -165,6 +165,6 @@ def _advise(drift: Drift, run_dir: Path) -> str:
     if not drift.changes:
         return f"Too few voices to tell: {MIN_VOICES} are needed in the last week, and before it."
     if not drift.reasons:
-        return "Nothing has surely become worse: no need to train again."
+        return "No figure is significantly worse: no need to train again."
     words = " Look whether documents are missing, too." if {NO_HITS, NEW_WORDS} & set(drift.reasons) else ""
     return f"Worse than before: {', '.join(drift.reasons)}. Train again, from: drag-ray learn {run_dir}.{words}"

@@ -1,4 +1,4 @@
-"""Drift: what has surely become worse in the last week, by voices."""
+"""Drift: what is significantly worse in the last week, by voices."""
 
 from dataclasses import asdict
 from pathlib import Path
