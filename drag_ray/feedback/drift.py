@@ -8,10 +8,9 @@ from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 
-from drag_ray.errors import DataError
 from drag_ray.feedback.events import Event
 from drag_ray.feedback.ledger import format_day
-from drag_ray.feedback.log import DIR_NAME, read_events
+from drag_ray.feedback.log import read_events, require_feedback
 from drag_ray.feedback.sessions import Visit, list_visits
 from drag_ray.storage.artifacts import require_manifest
 
@@ -141,10 +140,9 @@ def read_drift(run_dir: Path) -> Drift:
     from drag_ray.search.searcher import Searcher
 
     require_manifest(run_dir / "index", "python jobs/index.py")
-    if not (run_dir / DIR_NAME).is_dir():
-        raise DataError(f"{run_dir / DIR_NAME}: no feedback. Serve the run with --serve.feedback.enabled.")
+    events = read_events(require_feedback(run_dir))
     searcher = Searcher(run_dir / "index" / "search_index")
-    return measure_drift(read_events(run_dir / DIR_NAME), lambda word: all(map(searcher.doc_freq, searcher.analyze(word))))
+    return measure_drift(events, lambda word: all(map(searcher.doc_freq, searcher.analyze(word))))
 
 
 def format_drift(drift: Drift, run_dir: Path) -> str:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from drag_ray.errors import ArtifactError
+from drag_ray.errors import ArtifactError, DataError
 from drag_ray.feedback.events import EVENT, Event
 from drag_ray.storage.appended_lines import append_lines, parse_lines
 from drag_ray.storage.artifacts import whole_or_absent
@@ -137,6 +137,18 @@ class _Batch:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.is_written = False
+
+
+def require_feedback(run_dir: Path) -> Path:
+    """The folder with the feedback of a run.
+
+    Raises:
+        DataError: there is none.
+    """
+    folder = run_dir / DIR_NAME
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no feedback. Serve the run with --serve.feedback.enabled.")
+    return folder
 
 
 def read_events(folder: Path) -> Iterator[Event]:

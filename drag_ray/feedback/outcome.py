@@ -13,10 +13,9 @@ from typing import Any
 
 from drag_ray import schemas
 from drag_ray.corpus.questions import check_evidence, read_split
-from drag_ray.errors import DataError
 from drag_ray.feedback.config import LearnConfig
 from drag_ray.feedback.learn import LeftOut, Lessons, learn
-from drag_ray.feedback.log import DIR_NAME, read_events
+from drag_ray.feedback.log import read_events, require_feedback
 from drag_ray.feedback.sessions import normalize
 from drag_ray.storage.artifacts import read_manifest, replaced_folder, require_manifest, write_json, write_jsonl
 from drag_ray.types import Question
@@ -38,9 +37,7 @@ def write_lessons(run_dir: Path, config: LearnConfig) -> dict[str, int]:
     """
     index_dir = run_dir / "index"
     require_manifest(index_dir, "python jobs/index.py")
-    if not (run_dir / DIR_NAME).is_dir():
-        raise DataError(f"{run_dir / DIR_NAME}: no feedback. Serve the run with --serve.feedback.enabled.")
-    lessons = learn(read_events(run_dir / DIR_NAME), config)
+    lessons = learn(read_events(require_feedback(run_dir)), config)
     _set_aside(lessons, index_dir, run_dir / "questions")
     counts = _count(lessons)
     with replaced_folder(run_dir / LEARNED_DIR_NAME) as scratch:
