@@ -43,7 +43,7 @@ from drag_ray.serve.ingress.limits import Limits, RefusalError, parse_body
 from drag_ray.serve.ingress.queues import REQUESTS_PER_SEQUENCE, Admission, Preparation, end_turns_at
 from drag_ray.serve.ingress.stream_pacing import StreamPacing
 from drag_ray.serve.search.champions import Champions
-from drag_ray.serve.search.feedback_service import FeedbackService, check_size
+from drag_ray.serve.search.feedback_service import FeedbackService, Sender, check_size
 from drag_ray.serve.search.live_index import IndexFolders, LiveIndex
 from drag_ray.serve.search.mcp_tools import add_mcp_route
 from drag_ray.serve.search.messages import (
@@ -89,7 +89,7 @@ def add_feedback_route(app: Any, feedback: FeedbackService, trials: TrialService
         body = await request.body()
         check_size(body)
         mark = read_request(FeedbackRequest, parse_body(body))
-        return _to_response(await feedback.take(mark, _find_address(request), request.scope.get(GROUPS)))
+        return _to_response(await feedback.take(mark, _find_sender(request)))
 
     app.state.feedback, app.state.trials = feedback, trials
     app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
@@ -226,7 +226,7 @@ async def _search(request: Request) -> Response:
     wanted = read_request(SearchRequest, parse_body(await request.body()))
     service, trials = await _find_service(request), getattr(request.app.state, "trials", None)
     if isinstance(trials, TrialService):
-        return _to_response(await trials.search(service, wanted, _find_address(request), request.scope.get(GROUPS)))
+        return _to_response(await trials.search(service, wanted, _find_sender(request)))
     return _to_response(await service.search(wanted))
 
 
@@ -252,12 +252,12 @@ async def _note_last(
         async for answer in answers:
             feedback: FeedbackService | None = getattr(request.app.state, "feedback", None)
             if feedback and isinstance(answer, AskAnswer):
-                answer = await feedback.note(answer, wanted.session, _find_address(request), groups=request.scope.get(GROUPS))
+                answer = await feedback.note(answer, wanted.session, _find_sender(request))
             yield answer
 
 
-def _find_address(request: Request) -> str:
-    return request.client.host if request.client else ""
+def _find_sender(request: Request) -> Sender:
+    return Sender(request.client.host if request.client else "", request.scope.get(GROUPS))
 
 
 def _to_response(answer: Answer) -> JSONResponse:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -26,6 +27,19 @@ VALID_S = 24 * 3600
 """in which feedback on a search is taken"""
 _AHEAD_S = 300
 """that the clock of another machine may be ahead"""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sender of a request.
+
+    Attributes:
+        groups: of its key.
+    """
+
+    address: str
+    groups: Groups = None
+
 
 _AnswerT = TypeVar("_AnswerT", SearchAnswer, AskAnswer)
 _logger = logging.getLogger(__name__)
@@ -57,30 +71,23 @@ class FeedbackService:
         return nonce, self._ids.seed(nonce)
 
     async def note(
-        self,
-        answer: _AnswerT,
-        session: str,
-        address: str,
-        nonce: bytes = b"",
-        part: TrialPart | None = None,
-        groups: Groups = None,
+        self, answer: _AnswerT, session: str, sender: Sender, nonce: bytes = b"", part: TrialPart | None = None
     ) -> _AnswerT:
         """The answer with a search id, once it is kept; without one where it cannot be, which the log says: people search on.
 
         Args:
             session: as the client names it.
-            address: of the client.
+            sender: of the search.
             nonce: of the search, where it was begun.
             part: of the search in a trial.
-            groups: of the client's key.
         """
         pages, now = _list_pages(answer), int(self._clock())
-        search_id = self._ids.issue(pages, now, nonce, groups)
+        search_id = self._ids.issue(pages, now, nonce, sender.groups)
         queries = [answer.query or ""] if isinstance(answer, SearchAnswer) else [turn.query for turn in answer.turns]
         event = ShownSearch(
             id=search_id[:SHORT_CHARS],
             time=now,
-            client=self._ids.name_client(address),
+            client=self._ids.name_client(sender.address),
             session=self._ids.name_session(session),
             question=answer.question if self._config.text else "",
             query=" | ".join(filter(None, queries)) if self._config.text else "",
@@ -102,17 +109,17 @@ class FeedbackService:
         except ArtifactError as error:
             _logger.error("what a challenger has found is not kept: %s", error)
 
-    async def take(self, request: FeedbackRequest, address: str, groups: Groups = None) -> FeedbackAnswer:
+    async def take(self, request: FeedbackRequest, sender: Sender) -> FeedbackAnswer:
         """Keep a mark.
 
         Raises:
             RefusalError: the search is unknown, or of a key of other groups (404), or expired (410), it did not show the page
                 (400), there are too many marks (429), or the mark cannot be kept (503).
         """
-        search, client = self._find(request.search_id, "search_id", groups), self._ids.name_client(address)
+        search, client = self._find(request.search_id, "search_id", sender), self._ids.name_client(sender.address)
         page, rank, following = None, 0, ""
         if request.action == "asked_again":
-            following = self._find(request.next_search_id, "next_search_id", groups).short
+            following = self._find(request.next_search_id, "next_search_id", sender).short
         else:
             page = Evidence(request.file, request.page_number)
             rank = _check_rank(search, page, request.rank)
@@ -124,8 +131,8 @@ class FeedbackService:
             raise RefusalError(503, "the feedback could not be kept; the endpoint's log says why.") from None
         return FeedbackAnswer(action=request.action, rank=rank)
 
-    def _find(self, search_id: str, field: str, groups: Groups) -> IssuedSearch:
-        search = self._ids.read(search_id, groups)
+    def _find(self, search_id: str, field: str, sender: Sender) -> IssuedSearch:
+        search = self._ids.read(search_id, sender.groups)
         if search is None:
             raise RefusalError(404, f"{field} {search_id[:20]!r}: no search of this endpoint was answered with it.")
         if not -_AHEAD_S <= self._clock() - search.time <= VALID_S:

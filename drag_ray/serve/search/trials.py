@@ -7,10 +7,9 @@ from random import Random
 from drag_ray.feedback.events import TrialPart
 from drag_ray.feedback.interleaving import CHALLENGER_TEAM, interleave
 from drag_ray.feedback.ledger import Trial
-from drag_ray.serve.ingress.key import Groups
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.serve.search.champions import Champions, call_on, leaves_choice
-from drag_ray.serve.search.feedback_service import FeedbackService
+from drag_ray.serve.search.feedback_service import FeedbackService, Sender
 from drag_ray.serve.search.messages import FoundPage, SearchAnswer, SearchRequest
 from drag_ray.serve.search.search_service import SearchService
 from drag_ray.types import Evidence
@@ -39,14 +38,13 @@ class TrialService:
         self._share = share
         self._shadows: set[asyncio.Task[None]] = set()
 
-    async def search(self, service: SearchService, request: SearchRequest, address: str, groups: Groups = None) -> SearchAnswer:
+    async def search(self, service: SearchService, request: SearchRequest, sender: Sender) -> SearchAnswer:
         """The answer with its search id.
 
         Args:
             service: for the key of the request.
             request: the search.
-            address: of the client.
-            groups: of the client's key.
+            sender: of the request.
 
         Raises:
             RefusalError: as `SearchService.search`, of the champion alone.
@@ -56,12 +54,12 @@ class TrialService:
         takes_part = trial and leaves_choice(request) and draws.random() < self._share
         if trial is None or not takes_part:
             answer = await service.search(request)
-            return await self._feedback.note(answer, request.session, address, nonce, groups=groups)
+            return await self._feedback.note(answer, request.session, sender, nonce)
         if trial.mode == "interleave":
             answer, part = await _interleave(service, request, trial, draws)
-            return await self._feedback.note(answer, request.session, address, nonce, part, groups)
+            return await self._feedback.note(answer, request.session, sender, nonce, part)
         answer = await service.search(call_on(trial.champion, request))
-        noted = await self._feedback.note(answer, request.session, address, nonce, TrialPart(trial.id), groups)
+        noted = await self._feedback.note(answer, request.session, sender, nonce, TrialPart(trial.id))
         self._follow(service, request, trial, noted)
         return noted
 

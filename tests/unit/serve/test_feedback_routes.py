@@ -15,7 +15,7 @@ from drag_ray.feedback.events import Mark, ShownSearch
 from drag_ray.feedback.log import make_secret, read_events
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.search import feedback_service
-from drag_ray.serve.search.feedback_service import FeedbackService
+from drag_ray.serve.search.feedback_service import FeedbackService, Sender
 from drag_ray.serve.search.messages import FeedbackRequest
 from drag_ray.types import Evidence
 
@@ -157,7 +157,7 @@ async def test_marks_beyond_the_limits_are_refused_and_take_no_room(
     assert len([event for event in read_events(tmp_path / "feedback") if isinstance(event, Mark)]) == 52
     other = FeedbackRequest(search_id=answers[2]["search_id"], action="opened", file="a.pdf", page_number=1)
     service: FeedbackService = served.app.state.feedback
-    assert (await service.take(other, "10.0.0.9")).rank == 1
+    assert (await service.take(other, Sender("10.0.0.9"))).rank == 1
 
 
 def test_a_search_is_answered_also_where_it_cannot_be_kept(

@@ -21,7 +21,7 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.search import trials
 from drag_ray.serve.search.champions import Champions
-from drag_ray.serve.search.feedback_service import FeedbackService
+from drag_ray.serve.search.feedback_service import FeedbackService, Sender
 from drag_ray.serve.search.messages import SearchRequest
 from drag_ray.serve.trial_settings import open_trial
 
@@ -104,7 +104,7 @@ async def test_in_the_shadow_the_champion_answers_and_ranks_are_kept(start: Star
     served = start(mode="shadow")
     assert served.service
     service, request = served.app.state.trials, SearchRequest(question=QUESTION)
-    shown = [await service.search(served.service, request, "10.0.0.1") for _ in range(2 * trials._MAX_SHADOWS)]
+    shown = [await service.search(served.service, request, Sender("10.0.0.1")) for _ in range(2 * trials._MAX_SHADOWS)]
     while service._shadows:
         await asyncio.sleep(0.01)
     alone = await served.service.search(request.model_copy(update={"model": "question"}))
