@@ -15,7 +15,7 @@ python benchmarks/bench_finetune_speed.py --model embedded --shapes 1.5b,7b --ro
 
 compares supervised training in the ways that `--ways` names, for each of the shapes and of `--row-tokens`, the tokens of a row or
 the least and most of them: the stage with `finetune.sft.packing` off, on, and with `finetune.liger`; and a script of plain TRL
-(`plain_trl.py`) that packs, with Liger or without. A step has `--step-tokens` in each of them, or one row at least. `liger` needs
+(`plain_trl.py`) that packs, with Liger or without. Rows with `--page-images` are packed by neither. A step has `--step-tokens` in each of them, or one row at least. `liger` needs
 the package liger-kernel. LoRA, learning rate, dropout and checkpointing are those of `--finetune.*` in all of them.
 """
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_collect_images import write_page
+from bench_collect_images import HEIGHT, WIDTH, write_page
 from plain_trl import PlainOptions
 from qwen3_vl_shapes import SHAPES_8B, SHAPES_TEXT, SHAPES_TINY, write_model, write_random_weights
 from record import write_result
@@ -62,6 +62,8 @@ _PLAIN_WAYS = {"trl": False, "trl+liger": True}
 """Whether it uses Liger."""
 _PACK_TOKENS = 4096
 """of a pack of plain TRL"""
+_PAGE_TOKENS = WIDTH * HEIGHT // 32**2
+"""of the picture of a page for Qwen3-VL"""
 _AROUND_TEXT = 64
 """Tokens that a chat template has room for."""
 
@@ -131,12 +133,13 @@ def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
     }
 
 
-def measure_plain(train_path: Path, model: str, config: RunConfig, batch_size: int, liger: bool, warm_up: int) -> dict[str, Any]:
+def measure_plain(run_dir: Path, model: str, config: RunConfig, batch_size: int, liger: bool, warm_up: int) -> dict[str, Any]:
     """One run of plain TRL, in a process of its own."""
-    settings = config.finetune
+    settings, images_dir = config.finetune, run_dir / "index" / DIR_NAME
     options = PlainOptions(
         model=model,
-        train_path=str(train_path),
+        train_path=str(run_dir / "format" / "sft_query" / "train.jsonl"),
+        images_dir=str(images_dir) if images_dir.exists() else "",
         max_length=_PACK_TOKENS,
         per_device_train_batch_size=batch_size,
         gradient_checkpointing=settings.gradient_checkpointing,
@@ -233,16 +236,16 @@ def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path
             least, most = (int(number) for number in (row_tokens.split("-") * 2)[:2])
             around = options.reply_tokens + _AROUND_TEXT
             options.prompt_range = (least - around, most - around)
-            batch = max(1, round(2 * options.step_tokens / (least + most)))
+            seen = options.page_images * _PAGE_TOKENS
+            batch = max(1, round(2 * options.step_tokens / (least + most + 2 * seen)))
             given = ["--engine.model", model, "--finetune.num-workers", "1", "--finetune.batch-size", str(batch)]
-            given += ["--finetune.max-length", str(most), "--finetune.sft.rows", "sft_query", *_WAYS.get(way, [])]
+            given += ["--finetune.max-length", str(most + seen), "--finetune.sft.rows", "sft_query", *_WAYS.get(way, [])]
             config = load_config([*given, *rest], options.steps)
             run_dir = scratch / f"{shapes} {row_tokens} {way}"
             write_rows(run_dir, resolve_model(model), "sft_query", batch * options.steps, options)
             if way in _PLAIN_WAYS:
-                packs = max(1, options.step_tokens // _PACK_TOKENS)
-                path = run_dir / "format" / "sft_query" / "train.jsonl"
-                found = measure_plain(path, resolve_model(model), config, packs, _PLAIN_WAYS[way], options.warm_up)
+                rows = batch if seen else max(1, options.step_tokens // _PACK_TOKENS)
+                found = measure_plain(run_dir, resolve_model(model), config, rows, _PLAIN_WAYS[way], options.warm_up)
             else:
                 with connect(config.cluster):
                     found = measure(run_dir, config, options.warm_up)

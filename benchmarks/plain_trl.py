@@ -2,6 +2,8 @@
 
 python benchmarks/plain_trl.py OPTIONS
 
+Rows that show images go through TRL's collator for models that see, which does not pack.
+
 OPTIONS is a JSON object of `PlainOptions`. The last line that it prints is a JSON object too: for each step the seconds since the
 start and the tokens read so far, without padding.
 """
@@ -16,16 +18,22 @@ from typing import Any, TypedDict
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from drag_ray.corpus.image_store import ImageStore
+
 
 class PlainOptions(TypedDict):
-    """`model` is a folder, `train_path` a file of rows {prompt, completion}; the others are TRL's and PEFT's."""
+    """`model` is a folder, `train_path` a file of rows {prompt, completion, images}, `images_dir` the store of these images or "".
+
+    The others are TRL's and PEFT's.
+    """
 
     model: str
     train_path: str
+    images_dir: str
     max_length: int
     per_device_train_batch_size: int
     gradient_checkpointing: bool
@@ -46,28 +54,34 @@ class StepTimes(TrainerCallback):
             self.steps.append({"seconds": time.perf_counter(), "tokens": logs["num_tokens"], "loss": float(logs["loss"])})
 
 
-def read_rows(path: Path) -> Dataset:
-    """Prompts and completions as plain messages."""
+def read_rows(path: Path, images_dir: str) -> Dataset:
+    """Prompts and completions as messages, with the images that they show."""
 
-    def flatten(message: dict[str, Any]) -> dict[str, str]:
-        return {"role": message["role"], "content": "".join(part["text"] for part in message["content"])}
+    def flatten(message: dict[str, Any]) -> dict[str, Any]:
+        content = message["content"] if images_dir else "".join(part["text"] for part in message["content"])
+        return {"role": message["role"], "content": content}
 
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return Dataset.from_list([{name: list(map(flatten, row[name])) for name in ("prompt", "completion")} for row in rows])
+    made = [{name: list(map(flatten, row[name])) for name in ("prompt", "completion")} for row in rows]
+    if images_dir:
+        store = ImageStore(Path(images_dir))
+        made = [row | {"images": [store.open(key) for key in given["images"]]} for row, given in zip(made, rows, strict=True)]
+    return Dataset.from_list(made)
 
 
 def main() -> None:
     given: PlainOptions = json.loads(sys.argv[1])
-    on_gpu = torch.cuda.is_available()
+    on_gpu, sees = torch.cuda.is_available(), bool(given["images_dir"])
+    kind, reader = (AutoModelForImageTextToText, AutoProcessor) if sees else (AutoModelForCausalLM, AutoTokenizer)
     times = StepTimes()
     with tempfile.TemporaryDirectory() as scratch:
         trainer: Any = SFTTrainer(
-            model=AutoModelForCausalLM.from_pretrained(given["model"], dtype=torch.bfloat16 if on_gpu else torch.float32),
+            model=kind.from_pretrained(given["model"], dtype=torch.bfloat16 if on_gpu else torch.float32),
             args=SFTConfig(
                 output_dir=scratch,
-                packing=True,
+                packing=not sees,
                 packing_strategy="bfd",
-                max_length=given["max_length"],
+                max_length=None if sees else given["max_length"],
                 per_device_train_batch_size=given["per_device_train_batch_size"],
                 gradient_checkpointing=given["gradient_checkpointing"],
                 use_liger_kernel=given["use_liger_kernel"],
@@ -79,8 +93,8 @@ def main() -> None:
                 bf16=on_gpu,
                 use_cpu=not on_gpu,
             ),
-            train_dataset=read_rows(Path(given["train_path"])),
-            processing_class=AutoTokenizer.from_pretrained(given["model"]),
+            train_dataset=read_rows(Path(given["train_path"]), given["images_dir"]),
+            processing_class=reader.from_pretrained(given["model"]),
             peft_config=LoraConfig(
                 r=16,
                 lora_alpha=32,
