@@ -76,14 +76,34 @@ def find_similar(sets: Sequence[Shingles]) -> Iterator[tuple[int, int]]:
     num_permutations = _NUM_BANDS * _BAND_ROWS
     empty = MinHash(num_perm=num_permutations, scheme="affine64", hashfunc=int)
     bands = MinHashLSH(num_perm=num_permutations, params=(_NUM_BANDS, _BAND_ROWS))
+    numbers = _number_shingles(sets)
+    is_own = np.zeros(max((int(own.max()) for own in numbers), default=0) + 1, np.bool_)
     for place, shingles in enumerate(sets):
         signature = empty.copy()
         for start in range(0, len(shingles), _BATCH_SHINGLES):
             signature.update_batch(shingles[start : start + _BATCH_SHINGLES].tolist())
-        for other in sorted(key for key in bands.query(signature) if isinstance(key, int)):
-            if is_similar(sets[other], shingles):
-                yield other, place
+        proposed = sorted(key for key in bands.query(signature) if isinstance(key, int))
+        if proposed:
+            is_own[numbers[place]] = True
+            alike = _compare(is_own, len(shingles), [numbers[other] for other in proposed])
+            is_own[numbers[place]] = False
+            yield from ((proposed[of], place) for of in np.flatnonzero(alike))
         bands.insert(place, signature)
+
+
+def _number_shingles(sets: Sequence[Shingles]) -> list[NDArray[np.int64]]:
+    """The sets with small numbers in place of the hashes, equal for equal ones."""
+    if not sets:
+        return []
+    _, numbers = np.unique(np.concatenate(sets), return_inverse=True)
+    return np.split(numbers, np.cumsum([len(shingles) for shingles in sets])[:-1])
+
+
+def _compare(is_own: NDArray[np.bool_], own_size: int, others: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Whether each of the other sets is similar to the one that `is_own` marks: at once, for many pages may be alike."""
+    sizes = np.array([len(other) for other in others])
+    common = np.add.reduceat(is_own[np.concatenate(others)], np.cumsum(sizes) - sizes, dtype=np.int64)
+    return common / (own_size + sizes - common) >= MIN_JACCARD
 
 
 def is_similar(left: Shingles, right: Shingles) -> bool:
