@@ -15,8 +15,9 @@ python benchmarks/bench_finetune_speed.py --model embedded --shapes 1.5b,7b --ro
 
 compares supervised training in the ways that `--ways` names, for each of the shapes and of `--row-tokens`, the tokens of a row or
 the least and most of them: the stage with `finetune.sft.packing` off, on, and with `finetune.liger`; and a script of plain TRL
-(`plain_trl.py`) that packs, with Liger or without. Rows with `--page-images` are packed by neither. A step has `--step-tokens` in each of them, or one row at least. `liger` needs
-the package liger-kernel. LoRA, learning rate, dropout and checkpointing are those of `--finetune.*` in all of them.
+(`plain_trl.py`) that packs, with Liger or without. Neither packs rows with `--page-images`. A step has `--step-tokens` in each of
+them, or one row at least. `liger` needs the package liger-kernel. LoRA, learning rate, dropout and checkpointing are those of
+`--finetune.*` in all of them.
 """
 
 import argparse

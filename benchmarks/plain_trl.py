@@ -26,10 +26,8 @@ from drag_ray.corpus.image_store import ImageStore
 
 
 class PlainOptions(TypedDict):
-    """`model` is a folder, `train_path` a file of rows {prompt, completion, images}, `images_dir` the store of these images or "".
-
-    The others are TRL's and PEFT's.
-    """
+    """`model` is a folder, `train_path` a file of rows {prompt, completion, images}, `images_dir` the store of the images or "";
+    the others are TRL's and PEFT's."""
 
     model: str
     train_path: str

@@ -1,4 +1,4 @@
-"""GPU memory that a training takes, estimated from its model's configuration before the model is loaded.
+"""GPU memory that a training takes, and disk space, estimated from its model's configuration before the model is loaded.
 
 It is advice: where a family of models cannot be estimated, training goes on without. Weights and what AdamW keeps beside each
 weight that learns are counted. What a token leaves behind for the backward pass follows from the shapes
@@ -7,9 +7,12 @@ of a layer, with flash attention and a head that holds few logits at once. A vis
 
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -75,6 +78,15 @@ class ModelShapes:
         learning = num_learned * (beside + states) / num_shards
         return MemoryEstimate(*(count / 2**30 for count in (weights, learning, num_tokens * self._count_token_bytes(job))))
 
+    def estimate_checkpoint(self, job: TrainJob, zero_stage: ZeroStage) -> float:
+        """GiB on the disk of a checkpoint of whole weights: those of all parts, and AdamW's states of those that learn.
+
+        DeepSpeed keeps these weights in float32 too.
+        """
+        states = 2 if "8bit" in str(job.config.arguments.get("optim", "")) else 8
+        learned = sum(self.parts.get(part, 0) for part in job.config.parts) * (states if zero_stage == "off" else states + 4)
+        return (sum(self.parts.values()) * (4 if zero_stage == "off" else 2) + learned) / 2**30
+
     def _count_token_bytes(self, job: TrainJob) -> float:
         """Bytes that a token leaves behind: those of each layer, or its input alone with gradient checkpointing."""
         config, text = job.config, self.text
@@ -93,27 +105,42 @@ class ModelShapes:
 
 
 def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float) -> None:
-    """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough.
+    """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough; and of
+    the disk, where all weights learn.
 
     Raises:
-        TrainError: the weights alone take more than the only GPU has. Of several processes each sees its own GPU, and one that
-            refuses would keep the others waiting.
+        TrainError: the weights alone take more than the only GPU has, or a checkpoint more than is free. Of several processes
+            each sees its own GPU, and one that refuses would keep the others waiting.
     """
     try:
-        said, found = _describe_memory(job, zero_stage, rows, gpu_gib)
+        shapes = ModelShapes(job.model)
+        said, found = _describe_memory(shapes, job, zero_stage, rows, gpu_gib)
+        disk, is_full = _describe_disk(shapes, job, zero_stage) if job.config.trains_whole else ("", False)
     except Exception as error:  # of configurations that are like no other
         _logger.info(f"finetune: nobody knows what this takes of a GPU's memory ({type(error).__name__}: {error})")
         return
-    if found.weights > gpu_gib and job.num_workers == 1:
-        raise TrainError(f"{said}.")
+    if job.num_workers == 1 and (found.weights > gpu_gib or is_full):
+        raise TrainError(f"{said}{disk}.")
     if os.environ.get("RANK", "0") == "0":  # Ray Train's
-        _logger.info(said)
+        _logger.info(said + disk)
+
+
+def _describe_disk(shapes: ModelShapes, job: TrainJob, zero_stage: ZeroStage) -> tuple[str, bool]:
+    """Each checkpoint is written under TMPDIR and copied into the run, where the one before stays until it is whole."""
+    needed = shapes.estimate_checkpoint(job, zero_stage)
+    folders = (Path(tempfile.gettempdir()), job.train_path.parent)
+    scratch, run = (shutil.disk_usage(folder).free / 2**30 for folder in folders)
+    said = (
+        f"; of the disk {needed:.1f} GiB a checkpoint, under TMPDIR ({scratch:.1f} are free) and in the run ({run:.1f} are free)"
+    )
+    shared = len({folder.stat().st_dev for folder in folders}) == 1
+    is_full = min(scratch, run) < needed * (1 + shared)
+    return said + (", which is too much. Set TMPDIR or run_dir to a folder on a larger disk" if is_full else ""), is_full
 
 
 def _describe_memory(
-    job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float
+    shapes: ModelShapes, job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float
 ) -> tuple[str, MemoryEstimate]:
-    shapes = ModelShapes(job.model)
     lengths = sorted(sum(len(sequence["input_ids"]) for sequence in list_sequences(row)) for row in rows)
 
     def estimate(stage: ZeroStage = zero_stage, num_workers: int = job.num_workers, **changed: Any) -> MemoryEstimate:

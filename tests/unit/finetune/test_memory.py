@@ -2,7 +2,10 @@
 
 import json
 import logging
+import shutil
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +89,41 @@ def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
         TrainError, match=r"of 0.0 GiB .*too much.*batch_size 1 too: .*and quantization nf4: .*zero3 on 2 GPUs at least: "
     ):
         check_memory(describe(tmp_path), "off", rows, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "options", "bytes_of_a_weight"),
+    [("off", {}, 12), ("zero3", {}, 14), ("zero3", {"arguments": {"optim": "adamw_8bit"}}, 8)],
+)
+def test_a_checkpoint_holds_all_weights_and_the_states_of_their_optimizer(
+    seven_b: Path, zero_stage: ZeroStage, options: dict[str, Any], bytes_of_a_weight: int
+) -> None:
+    found = ModelShapes(str(seven_b)).estimate_checkpoint(describe(seven_b, parts=["language"], **options), zero_stage)
+    assert found * 2**30 == 7_615_616_512 * bytes_of_a_weight
+
+
+def test_a_disk_that_cannot_hold_a_checkpoint_twice_is_refused_where_tmpdir_is_on_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    LlamaConfig(**SHAPE).save_pretrained(tmp_path)
+    needed = ModelShapes(str(tmp_path)).estimate_checkpoint(describe(tmp_path, parts=["language"]), "off")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def check(free_gib: float, **options: Any) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free_gib * 2**30))
+        check_memory(describe(tmp_path, **options), "off", [{"input_ids": [0]}], 10.0)
+
+    with caplog.at_level(logging.INFO):
+        check(2.1 * needed, parts=["language"])
+        check(0.0)  # an adapter is small
+        check(0.0, parts=["language"], num_workers=2)
+    whole, adapter, of_two = (record.getMessage() for record in caplog.records)
+    assert f"; of the disk {needed:.1f} GiB a checkpoint, under TMPDIR (" in whole
+    assert "too much" not in whole
+    assert "disk" not in adapter
+    assert of_two.endswith("which is too much. Set TMPDIR or run_dir to a folder on a larger disk")
+    with pytest.raises(TrainError, match="larger disk"):
+        check(1.9 * needed, parts=["language"])
 
 
 @pytest.mark.parametrize(
