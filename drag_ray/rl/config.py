@@ -39,14 +39,14 @@ class RlConfig(BaseConfig):
     samples_per_question: int = Field(default=8, ge=2)
     """rollouts of each question, which are compared with each other"""
     refills: int = Field(default=2, ge=0)
-    """times in a step that questions whose samples all earned the same are replaced by the next ones"""
+    """times in a step that questions whose samples all have the same reward are replaced"""
     preset: PresetName = "full"
     """sampling preset; a preset other than full does not sample from the distribution that is trained"""
     updates: int = Field(default=1, ge=1)
     """optimizer updates in a step, each with its share of the replies"""
     max_lag: int = Field(default=0, ge=0)
-    """steps that may be trained while others are rolled out: replies then come from a policy that is up to so many steps
-    older, for which the loss corrects; 0 takes turns, as is necessary on a single GPU if engines have more than half of its
+    """largest number of steps by which the policy of the replies may be older than the trained one, for which the loss corrects;
+    above 0 engines and trainer work concurrently, 0 alternates. A single GPU needs 0 if engines have more than half of its
     memory"""
     validation_steps: int = Field(default=10, ge=0)
     """steps between greedy validations on the validation questions (format.validation_fraction, format.split_by); the best
