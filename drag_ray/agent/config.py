@@ -160,7 +160,7 @@ class AgentConfig(BaseConfig):
             raise ValueError(f"the protocol {self.protocol} knows no tools but search; set protocol to tools")
         if self.called_tools and self.max_iterations == 1:
             raise ValueError(
-                "with max_iterations 1 no reply could use what a tool returns; raise it, or name search alone in tools"
+                "with max_iterations 1 no reply could use the result of a tool; raise it, or set tools to search only"
             )
         return self
 

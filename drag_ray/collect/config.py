@@ -94,8 +94,8 @@ class CollectSections(Sections):
         check_files(self._list_id_files())
         if settings.proposals and self.agent.retrieval != "bm25":
             raise ConfigError(
-                f"collect.proposals: baselines search by words only, and agent.retrieval is {self.agent.retrieval!r}: what they "
-                "find cannot be compared. Leave one of them out."
+                f"collect.proposals: baselines search by words only, and agent.retrieval is {self.agent.retrieval!r}: their "
+                "results cannot be compared. Remove one of the options."
             )
         if self.agent.task not in ORDERING:
             return

@@ -137,9 +137,7 @@ class EngineConfig(BaseConfig):
                 "name that it knows"
             )
         if self.backend == "openai" and self.adapter:
-            raise ValueError(
-                "an endpoint takes no adapter: leave adapter empty, or serve the adapter there under a name of its own"
-            )
+            raise ValueError("an endpoint takes no adapter: leave adapter empty, or serve the adapter there under its own name")
         return self
 
     def list_sources(self) -> dict[str, Path]:

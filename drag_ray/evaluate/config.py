@@ -103,7 +103,7 @@ class EvaluateSections(Sections):
             )
         if self.agent.retrieval != "bm25" and self.evaluate.question_weights:
             raise ConfigError(
-                "evaluate.question_weights: searches by words alone, and agent.retrieval is "
+                "evaluate.question_weights: searches by words only, and agent.retrieval is "
                 f"{self.agent.retrieval!r}. Leave it out."
             )
 

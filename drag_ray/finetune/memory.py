@@ -102,7 +102,7 @@ def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[st
     try:
         said, found = _describe_memory(job, zero_stage, rows, gpu_gib)
     except Exception as error:  # of configurations that are like no other
-        _logger.info(f"finetune: nobody knows what this takes of a GPU's memory ({type(error).__name__}: {error})")
+        _logger.info(f"finetune: the GPU memory of this training cannot be estimated ({type(error).__name__}: {error})")
         return
     if found.weights > gpu_gib and job.num_workers == 1:
         raise TrainError(f"{said}.")

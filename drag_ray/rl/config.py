@@ -128,7 +128,7 @@ class RlSections(Sections):
         temperature = PRESETS[self.rl.preset].temperature
         if not temperature:
             raise ConfigError(
-                f"rl.preset {self.rl.preset!r}: draws the same reply each time, so nothing can be compared. Take full."
+                f"rl.preset {self.rl.preset!r}: draws the same reply each time, so replies cannot be compared. Use full."
             )
         compares_with_engine = self.rl.max_lag > 0 or self.finetune.grpo.loss == "oapl"
         if temperature != 1 and compares_with_engine:
@@ -141,6 +141,6 @@ class RlSections(Sections):
         self.process.list_code()
         if not self.engine.logprobs and compares_with_engine:
             raise ConfigError(
-                "engine.logprobs off: with rl.max_lag, and with the loss oapl, training has to know how likely a reply was to "
-                "the policy that drew it. Turn it on."
+                "engine.logprobs off: with rl.max_lag, and with the loss oapl, training needs the log-probabilities of the "
+                "policy that drew a reply. Turn it on."
             )
