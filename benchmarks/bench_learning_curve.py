@@ -28,6 +28,7 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.templates import Templates
 from drag_ray.corpus.questions import read_split
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import require_manifest
 
 NAME = "learning_curve"
@@ -70,7 +71,7 @@ def main() -> None:
     correct(rows)
     for row in rows:
         print(*(row[key] for key in KEY), *(row[name] for name in MEASURES))
-    write_result(NAME, {"rows": rows})
+    write_result(NAME, {"rows": rows}, measured_here=False)
 
 
 def measure_without_model(name: str, split: str, index_dir: Path, numbers: Sequence[int]) -> list[Row]:
@@ -78,12 +79,13 @@ def measure_without_model(name: str, split: str, index_dir: Path, numbers: Seque
     require_manifest(index_dir, "python jobs/index.py")
     num_train = len(read_split(index_dir, "train"))
     planned = [(number, draw) for number in numbers if number < num_train for draw in range(NUM_DRAWS)] + [(num_train, 0)]
+    about = {"set": name, "split": split, "run": "", "model": "", "machine": provenance.read_machine()}
     asked = ask({RawQuestion.name: RawQuestion()}, index_dir)
     rows: list[Row] = []
     for number, draw in planned:
         started = time.perf_counter()
         learned = ask({policy: learn(policy, index_dir, number, draw) for policy in LEARNING}, index_dir)
-        made = build_rows({"set": name, "split": split, "run": "", "model": ""}, asked | learned, {}, LEARNING)
+        made = build_rows(about, asked | learned, {}, LEARNING)
         rows += [{**row, "train_questions": number, "draw": draw} for row in made]
         print(f"{name}: {number} questions, draw {draw}: {time.perf_counter() - started:.0f} s", flush=True)
     return rows

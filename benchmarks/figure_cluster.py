@@ -8,7 +8,7 @@ _LOST_UNDER = {
     "index": "its documents are read again",
     "collect, evaluate": "its rollouts run again",
     "process, format": "its tasks run again",
-    "finetune": "steps go on",
+    "finetune": "training steps continue",
     "serve": "the endpoint answers",
 }
 """Stages, and what they have recovered by."""
@@ -19,20 +19,20 @@ def write_simulation() -> str:
     results = read_results("simulation")
     options, rows = results["options"], list[list[str]]()
     if start := results.get("starting"):
-        rows.append(["until the first, half, all of them were there", _write_seconds(start["first_after_s"], start["after_s"])])
+        rows.append(["first, half, all engines ready after", _write_seconds(start["first_after_s"], start["after_s"])])
     if part := results.get("collecting"):
         rows += _describe_collecting(part)
     if killed := results.get("killed", {}).get("noticed_after_s"):
         replaced = results["killed"]["engines_replaced_after_s"]
-        rows.append(["a node with that many engines is killed", str(results["killed"]["engines"])])
-        rows.append(["until the driver knows it, until its engines are replaced", f"{killed:.0f} s, {replaced['max']:.0f} s"])
+        rows.append(["engines of the node that is killed", str(results["killed"]["engines"])])
+        rows.append(["the driver notices it, its engines are replaced after", f"{killed:.0f} s, {replaced['max']:.0f} s"])
     if kept := results.get("kept"):
         counts = [kept[name] for name in ("rollouts", "lost", "failed", "kept_twice", "of_another_question")]
         rows.append(
-            ["rollouts; lost, failed, there twice, of another question", f"{counts[0]:,}; {', '.join(map(str, counts[1:]))}"]
+            ["rollouts; lost, failed, duplicated, of another question", f"{counts[0]:,}; {', '.join(map(str, counts[1:]))}"]
         )
     if silent := results.get("silent", {}).get("noticed_after_s"):
-        rows.append(["until the driver knows of a node that answers no more", f"{silent:.0f} s"])
+        rows.append(["the driver notices a node that stopped answering after", f"{silent:.0f} s"])
     machine = read_record("simulation")["machine"]
     place = f"on {machine['cores']} cores with {machine['memory_gib']:.0f} GiB, {options['chunk_rollouts']} rollouts a chunk"
     return to_table([f"{options['actors']} engines on {options['nodes']} nodes", place], rows)
@@ -44,7 +44,7 @@ def write_autoscaling() -> str:
     rows = [[f"{moment['at_s']:.0f}", str(moment["nodes"]), str(moment["engines"])] for moment in results["moments"]]
     end = [f"{results['collected_after_s']:.0f}", "", f"all {results['kept']} rollouts are kept"]
     rows.insert(sum(moment["at_s"] <= results["collected_after_s"] for moment in results["moments"]), end)
-    return to_table(["s", "nodes beside the head", "engines that have come"], rows)
+    return to_table(["s", "worker nodes", "engines"], rows)
 
 
 def write_lost_nodes() -> str:
@@ -58,14 +58,14 @@ def write_lost_nodes() -> str:
 
     rows = [
         [f"{what}: {seen}", *list_cells(way, measure, unit)]
-        for way, what in (("lose", "its processes are killed"), ("cut_off", "its network is cut"))
-        for measure, seen, unit in (("recovered_s", "until then", " s"), ("repeated", "done twice", ""))
+        for way, what in (("lose", "processes killed"), ("cut_off", "network cut"))
+        for measure, seen, unit in (("recovered_s", "recovered after", " s"), ("repeated", "repeated", ""))
     ]
-    header = ["a node is lost", *(f"{stage}: {_LOST_UNDER[stage]}" for stage in stages)]
+    header = ["loss of a node", *(f"{stage}: {_LOST_UNDER[stage]}" for stage in stages)]
     tables = [to_table(header, [row for row in rows if any(row[1:])])]
     if others := results.get("others"):
         measured = [[what, f"{figures['recovered_s']:.0f} s"] for what, figures in others.items()]
-        tables.append(to_table(["what else befalls", "until it is made good"], measured))
+        tables.append(to_table(["fault", "recovered after"], measured))
     return "\n\n".join(tables)
 
 
@@ -75,11 +75,11 @@ def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:
     memory = [f"{part['memory'][name]['mib'] / part['memory'][name]['processes']:,.0f}" for name in ("engines", *parts[:2])]
     return [
         ["rollouts a second", f"{part['rollouts_per_s']:,.0f}"],
-        ["of the engines' slots taken", f"{part['slots_taken']:.1%}"],
+        ["occupied slots of the engines", f"{part['slots_taken']:.1%}"],
         ["the driver waits for an actor: median, 99th percentile, longest", _write_milliseconds(part["call_s"])],
         ["ms of CPU a rollout: driver, controller, raylets, agents", ", ".join(used_ms)],
-        ["MiB: an engine, driver, controller", ", ".join(memory)],
-        ["MB in the object store, at most", f"{part['object_store_peak_mb']:,.1f}"],
+        ["MiB of an engine, driver, controller", ", ".join(memory)],
+        ["peak of the object store, MB", f"{part['object_store_peak_mb']:,.1f}"],
     ]
 
 

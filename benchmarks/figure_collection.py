@@ -75,7 +75,7 @@ def write_collection_scaling() -> str:
         ]
         for text, gpus, run, one in found
     ]
-    return to_table(["engines", "GPUs", "output tokens/s", "efficiency", "an engine was idle for at most"], rows)
+    return to_table(["engines", "GPUs", "output tokens/s", "efficiency", "longest idle time of an engine"], rows)
 
 
 def write_collection_scaling_images() -> str:
@@ -85,7 +85,7 @@ def write_collection_scaling_images() -> str:
         [count, count, f"{run['requests']:,}", write_speed(run), short(results["efficiency"][count]), write_idle(run)]
         for count, run in results["gpus"].items()
     ]
-    return to_table(["engines", "GPUs", "requests", "output tokens/s", "efficiency", "an engine was idle for at most"], rows)
+    return to_table(["engines", "GPUs", "requests", "output tokens/s", "efficiency", "longest idle time of an engine"], rows)
 
 
 def write_speed(run: Any) -> str:

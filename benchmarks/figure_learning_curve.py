@@ -32,9 +32,9 @@ def write_table() -> str:
 def write_model_terms() -> str:
     """What the table of a model is of."""
     return to_paragraph(
-        f"""{LARGE}, SFT in one round of the recipe on the additions that beat the question, its own and proposed, and the same
-        held-out questions; one draw, one seed. The proposals of `templates` are made from all training questions of {_SET}, so
-        that this is what more collected questions teach a model, not what there is to know from so many:"""
+        f"""{LARGE} after one round of SFT on additions that beat the question, its own and proposed ones; the same held-out
+        questions, one draw, one seed. `templates` made its proposals from all training questions of {_SET}, so the table shows
+        the effect of collecting more questions, not of having more:"""
     )
 
 

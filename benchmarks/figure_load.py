@@ -9,9 +9,9 @@ def write_collect_load() -> str:
     """A collection of many rollouts at once."""
     results = read_results("collect_load")
     kept = [
-        ["rollouts, at once", f"{results['rollouts']:,}, {results['at_once']:,}"],
+        ["rollouts, concurrent", f"{results['rollouts']:,}, {results['at_once']:,}"],
         [
-            "lost, failed, kept twice, of another question",
+            "lost, failed, duplicated, of another question",
             _list_counts(results, "lost", "failed", "kept_twice", "of_another_question"),
         ],
         ["seconds", f"{results['seconds']:,.0f}"],
@@ -27,8 +27,8 @@ def write_serve_load() -> str:
     kept = [
         ["clients, seconds", f"{results['options']['clients']:,}, {results['options']['seconds']:,}"],
         ["requests", f"{requests['sent']:,}"],
-        ["answered, each with what it asked for", f"{requests['answered']:,}"],
-        ["told to come back: 429, 503", f"{requests.get('refused: 429', 0):,}, {requests.get('refused: 503', 0):,}"],
+        ["answered correctly", f"{requests['answered']:,}"],
+        ["refused with `Retry-After`: 429, 503", f"{requests.get('refused: 429', 0):,}, {requests.get('refused: 503', 0):,}"],
         [
             "lost, unaccounted for, of another question",
             f"{lost}, {results['unaccounted']}, {requests.get('of another question', 0)}",
@@ -45,14 +45,14 @@ def _describe_health(health: dict[str, Any]) -> str:
 
 def _list_slopes(memory: dict[str, Any]) -> list[list[str]]:
     slopes = ", ".join(f"`{name}` {slope:+.1f}" for name, slope in memory["slopes_of_processes"].items())
-    return [["kinds of processes above half a MiB a minute", slopes or "none"]]
+    return [["processes that grow by more than half a MiB a minute", slopes or "none"]]
 
 
 def write_reader_fuzz() -> str:
     """What became of damaged files, by the reader."""
     results = read_results("fuzz_readers")
     return to_table(
-        ["damaged files", "kinds", "refused or set aside", "ended or held up their process", "failures"],
+        ["damaged files", "kinds", "refused or set aside", "ended or blocked their process", "failures"],
         [
             [
                 f"{results['inputs']:,}",
@@ -72,7 +72,7 @@ def write_fault_injection() -> str:
         [area, f"{counts['accesses']:,}", str(counts["kinds"]), f"{counts['faults']:,}"]
         for area, counts in results["areas"].items()
     ]
-    failed = f"{results['faults']:,}; tests that found fault with an answer: {len(results['failures'])}"
+    failed = f"{results['faults']:,}; failed checks: {len(results['failures'])}"
     return to_table(["files of", "accesses", "kinds of faults", "faults"], [*rows, ["all", "", "", failed]])
 
 
@@ -82,7 +82,7 @@ def write_kills() -> str:
         [stage, *(str(found[name]) for name in ("kills", "moves", "copies", "ends")), "none" if found["passed"] else "some"]
         for stage, found in read_results("kill_stages").items()
     ]
-    return to_table(["stage", "kills", "moves before a start", "copies", "ends that were compared", "differences"], rows)
+    return to_table(["stage", "kills", "moves before a start", "copies", "results compared", "differences"], rows)
 
 
 def _list_counts(results: dict[str, Any], *names: str) -> str:
@@ -96,6 +96,6 @@ def _describe_memory(memory: dict[str, Any]) -> list[list[str]]:
             f"memory of all processes, {memory['from_s']:,} s to {memory['to_s']:,} s",
             f"{memory['first_mib']:,} to {memory['last_mib']:,} MiB ({100 * growth:+.1f} %)",
         ],
-        ["its slope", f"{memory['slope_mib_per_minute']:+.1f} MiB a minute"],
-        ["open files at both ends", ", ".join(f"{number:,}" for number in memory["open_files"])],
+        ["slope of the memory", f"{memory['slope_mib_per_minute']:+.1f} MiB a minute"],
+        ["open files at start and end", ", ".join(f"{number:,}" for number in memory["open_files"])],
     ]

@@ -42,7 +42,7 @@ def write_demo() -> str:
         for name, text in names.items()
         if name in results["measures"]["mrr"]["metrics"]
     ]
-    for reference, text in (("question", "the question"), ("base", "the model it came from")):
+    for reference, text in (("question", "the question"), ("base", "its untrained base")):
         rows.append([f"tuned above {text}", *(write_difference(measure, reference) for measure in (*hits, "mrr"))])
     for reference in (results.get("deployment") or {"rows": [{"differences": []}]})["rows"][0]["differences"]:
         rows.append(_write_candidate(results["deployment"], reference["reference"]))

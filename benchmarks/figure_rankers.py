@@ -116,7 +116,7 @@ def write_few() -> str:
     header = [
         "set",
         "questions",
-        "passes",
+        "epochs",
         "best untrained",
         "`features`",
         "cross-encoder alone",

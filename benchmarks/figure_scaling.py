@@ -30,11 +30,11 @@ def write_scaling_limits() -> str:
         return [f"{most[part] / most['rollouts_per_s'] * rate * gpus:.1f}" for gpus in GPUS]
 
     rows = [
-        ["driver, of the one core that a Python process has", *write_cores("driver_cpu_cores")],
+        ["driver, cores (a Python process has one)", *write_cores("driver_cpu_cores")],
         ["raylet of the driver's node, cores", *write_cores("raylet_cpu_cores")],
-        ["chunks that the driver hands out, a second", *(f"{rate * gpus / CHUNK_ROLLOUTS:,.0f}" for gpus in GPUS)],
+        ["chunks that the driver assigns, a second", *(f"{rate * gpus / CHUNK_ROLLOUTS:,.0f}" for gpus in GPUS)],
         ["files of trajectories on the shared disk, a second", *(f"{gpus / FLUSH_S:,.0f}" for gpus in GPUS)],
-        ["marks of rollouts that begin and end there, a second", *(f"{2 * rate * gpus:,.0f}" for gpus in GPUS)],
+        ["start and end marks of rollouts on it, a second", *(f"{2 * rate * gpus:,.0f}" for gpus in GPUS)],
     ]
     return to_table(["GPUs", *map(str, GPUS)], rows)
 

@@ -102,7 +102,7 @@ def write_serving() -> str:
         "requests/s",
         "tokens/s",
         "time to the first token, median / p99",
-        "a further token, median / p99",
+        "time per further token, median / p99",
         "between events, median",
     ]
     return to_table(header, rows)
@@ -114,8 +114,8 @@ def write_rerank() -> str:
     of = f"{results['lists']} list of {results['candidates']} candidates in {results['windows_per_list']} windows"
     rows = [
         ["one engine for all windows", f"{results['one_engine_s']:.1f} s"],
-        ["an engine a window", f"{results['an_engine_a_window_s']:.1f} s"],
-        ["of it the start of an engine", f"{results['engine_start_s']:.1f} s"],
+        ["one engine for each window", f"{results['an_engine_a_window_s']:.1f} s"],
+        ["start of one engine", f"{results['engine_start_s']:.1f} s"],
     ]
     return to_table([of, "seconds"], rows)
 
@@ -135,12 +135,12 @@ def write_serving_waves() -> str:
     ]
     header = [
         "",
-        f"{options['concurrency']} clients that ask again at once: requests/s",
+        f"{options['concurrency']} closed-loop clients: requests/s",
         "time to the first token, median / p99",
-        f"{at_random['requests_per_s']:.0f} requests/s at random, lengths from half to one and a half times: the same",
+        f"{at_random['requests_per_s']:.0f} requests/s at random times, lengths varied by half: time to the first token",
     ]
-    text = f"""Two cores that other work shared, clients among it, a model of {options["step_ms"]:.0f} ms a step,
-        {options["input_tokens"]} tokens in and {options["output_tokens"]} out (`benchmarks/bench_serve.py --open-load`,
+    text = f"""Two cores shared with the clients and other work, a simulated model of {options["step_ms"]:.0f} ms a step,
+        {options["input_tokens"]} prompt and {options["output_tokens"]} reply tokens (`benchmarks/bench_serve.py --open-load`,
         `benchmarks/results/serve_waves.json`)."""
     return f"{to_table(header, rows)}\n\n{to_paragraph(text)}"
 
@@ -151,7 +151,7 @@ def write_serving_parts() -> str:
     options = results["options"]
     names = {
         "vllm": "`vllm serve`",
-        "drag_ray_by_actors": "the endpoint, by Ray's calls of actors",
+        "drag_ray_by_actors": "the endpoint, through Ray actor calls",
         "drag_ray": "the endpoint",
     }
     rows = [
@@ -168,9 +168,8 @@ def write_serving_parts() -> str:
     ]
     table = to_table(["", "CPU a request: server", "proxy", "requests/s", "time to the first token, median"], rows)
     words = to_paragraph(
-        f"""Two cores that other work shared, clients among it, a model of a set step time of {options["step_ms"]:.0f} ms,
+        f"""Two cores shared with the clients and other work, a simulated model of {options["step_ms"]:.0f} ms a step,
         {options["concurrency"]} clients, {options["output_tokens"]} tokens a reply (`benchmarks/bench_serve.py --actors`,
-        `benchmarks/results/serve_parts.json`). A process does at most one core's work: a thousand milliseconds of these a
-        second."""
+        `benchmarks/results/serve_parts.json`). A process uses at most one core: a thousand milliseconds of CPU a second."""
     )
     return f"{table}\n\n{words}"

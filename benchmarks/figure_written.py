@@ -26,10 +26,10 @@ _READ = {
 }
 _LEFT_OUT = {
     "not readable": ("left_out_unreadable", "left_out_failed"),
-    "of the page": ("left_out_self_reference",),
+    "mentions the page": ("left_out_self_reference",),
     "copied": ("left_out_copied",),
     "not found": ("left_out_not_found",),
-    "answered otherwise": ("left_out_unanswerable",),
+    "answered differently": ("left_out_unanswerable",),
     "known": ("left_out_known",),
     "ambiguous": ("left_out_ambiguous",),
     "repeated": ("left_out_near_duplicate",),
@@ -45,7 +45,7 @@ def write_effect() -> str:
         for key, found in of["variants"].items()
     ]
     return to_table(
-        ["asked of", "learned from", "questions", *_RANKINGS, "both above the best untrained", "of the own gain"], rows
+        ["asked of", "learned from", "questions", *_RANKINGS, "both above the best untrained", "share of the own gain"], rows
     )
 
 
@@ -65,7 +65,7 @@ def write_read() -> str:
                     f"{100 * reader['of_gain']:.0f} %" if reader else "",
                 ]
             )
-    header = ["asked of", "learned from", "questions", *_READ, "reader alone above the best untrained", "of the own gain"]
+    header = ["asked of", "learned from", "questions", *_READ, "reader alone above the best untrained", "share of the own gain"]
     return to_table(header, rows)
 
 

@@ -26,6 +26,7 @@ import figure_equal_terms
 import figure_kept
 import figure_learning_curve
 import figure_load
+import figure_machines
 import figure_quality
 import figure_rankers
 import figure_reranker
@@ -101,6 +102,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "cpu-dtype": figure_dtype.write_table,
     "pinned-versions": figure_versions.write_pinned_versions,
     "measured-versions": figure_versions.write_measured_versions,
+    "machines": figure_machines.write_machines,
 }
 """Every figure by its name."""
 

@@ -247,7 +247,7 @@ def _refuse_secrets(config_type: type[BaseModel], values: Mapping[str, Any], pla
             continue
         if field.annotation is SecretStr:
             raise ConfigError(
-                f"{place}: {section}{name}: a secret must not stand here, where others can read it: {field.description}."
+                f"{place}: {section}{name}: do not put a secret here, where others can read it: {field.description}."
             )
         if isinstance(values[name], Mapping) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             _refuse_secrets(field.annotation, values[name], place, f"{section}{name}.")

@@ -29,7 +29,7 @@ class Example(BaseConfig):
 
     question: str
     query: str
-    """in the mode `expand` what is good to add to the question; empty for nothing"""
+    """in the mode `expand` the best addition to the question; empty for nothing"""
 
 
 class PromptSet(BaseConfig):
@@ -64,8 +64,8 @@ class AgentConfig(BaseConfig):
     """Options of the agent: what it is told, what it sees and how long it may go on."""
 
     task: TaskName = "find_page"
-    """task of the model; find_page: find the page that answers a question; rerank: order candidates, which are those that a
-    question names or what the index finds for it; answer: answer a question with the help of tools"""
+    """task of the model; find_page: find the page that answers a question; rerank: order the candidates of the question or of the
+    index; answer: answer a question with tools"""
     rerank: RerankOptions = RerankOptions()
     """windows of the task rerank"""
     protocol: ProtocolName = Field(
@@ -78,11 +78,11 @@ class AgentConfig(BaseConfig):
     question_weight: float = Field(default=2.0, gt=0, le=100)
     """expand: weight of a word of the question relative to an added one"""
     question_words: WordsName = "key"
-    """expand: words of the question that are searched, on which the policy builds and by which its gain is measured; key:
-    those that are not English stop words; all: every word, for sentences of the pages instead of questions"""
+    """in the mode `expand`, words of the question that are searched and by which gains are measured; key: without English stop
+    words; all: every word, if questions are sentences of the pages"""
     max_iterations: int = Field(default=1, ge=1)
-    """largest number of model replies in a rollout; the last of several is asked for the answer. 1 is a search without an
-    answer. In the task rerank with tools: replies for each window, the last of which is asked for the order"""
+    """largest number of model replies in a rollout. If it is above 1, the prompt of the last reply asks for the answer (in the
+    task rerank for the order of the window)"""
     retrieval: RetrievalName = "bm25"
     """search for the model's queries and for the question that they are compared with: words (bm25), the vectors of the index
     (dense; embedding.model), or both (hybrid)"""
@@ -96,11 +96,11 @@ class AgentConfig(BaseConfig):
     page_view: Literal["text", "image"] = "text"
     """form in which pages are shown to the model: text or image (needs corpus.page_images)"""
     image_searches: int = Field(default=0, ge=0)
-    """latest searches and calls whose images stay in the prompt; of older ones only the names stay; 0 keeps all. The images of
-    a question always stay"""
+    """latest searches and calls whose images stay in the prompt; 0 keeps all. Of older images only the names stay; images of the
+    question always stay"""
     text_searches: int = Field(default=0, ge=0)
-    """latest searches and calls whose text stays in the prompt; of older ones only the lines that name pages, or the first
-    line, stay; 0 keeps all"""
+    """latest searches and calls whose text stays in the prompt; 0 keeps all. Of older texts only the lines that name pages, or
+    the first line, stay"""
     max_images: int = Field(default=8, ge=1)
     """images that tools may return in a rollout; a call that would return more fails"""
     page_chars: int = Field(default=2000, ge=1)
@@ -116,7 +116,7 @@ class AgentConfig(BaseConfig):
     mcp_servers: tuple[McpServerConfig, ...] = ()
     """servers of the Model Context Protocol; an agent has a server's tools if its tools name the server"""
     tool_timeout_s: float = Field(default=30.0, gt=0)
-    """seconds that a call of a tool may take; a longer one fails"""
+    """seconds after which a tool call fails"""
     observation_chars: int = Field(default=8000, ge=100)
     """characters that are shown of a tool's result, from its beginning; page_chars limits pages of a search"""
     python_interpreter: PythonInterpreterConfig = PythonInterpreterConfig()
@@ -130,8 +130,8 @@ class AgentConfig(BaseConfig):
     max_tool_errors: int = Field(default=3, ge=0)
     """failed tool calls in a row that end a rollout; 0: no limit"""
     forced_calls: bool = False
-    """force every reply to be one call with valid arguments, with the protocol tools and without thinking, for a model that
-    would not call tools by itself. Such replies are not the model's own distribution"""
+    """force every reply to be one valid call, for a model that does not call tools by itself; needs the protocol tools and no
+    thinking. It changes the model's distribution"""
     thinking: bool = True
     """invite the model to think before it acts"""
     instructions: str = ""
@@ -160,7 +160,7 @@ class AgentConfig(BaseConfig):
             raise ValueError(f"the protocol {self.protocol} knows no tools but search; set protocol to tools")
         if self.called_tools and self.max_iterations == 1:
             raise ValueError(
-                "with max_iterations 1 no reply could use what a tool returns; raise it, or name search alone in tools"
+                "with max_iterations 1 no reply could use the result of a tool; raise it, or set tools to search only"
             )
         return self
 

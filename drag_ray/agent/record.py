@@ -82,8 +82,8 @@ def read_record(adapter_dir: Path, host: AgentConfig) -> AgentRecord | None:
         agent.load_tools()
     except (OSError, ValueError, ConfigError) as error:  # pydantic's is a ValueError
         raise DataError(
-            f"{path}: not a note of how an adapter is asked that can be used here ({error}). Give options of `agent` that allow "
-            "what it needs, run finetune again, or take the note away to have the adapter asked as `agent` says."
+            f"{path}: not a usable record of an adapter's agent options ({error}). Give options of `agent` that allow "
+            "what it needs, run finetune again, or remove the file to use the adapter with the options of `agent`."
         ) from None
     if cuts:
         _logger.warning(f"{path}: the adapter is allowed what `agent` allows here: {', '.join(cuts)}")

@@ -113,7 +113,7 @@ class RunExchange(RunFolder):
         Examples:
             >>> run.read_costs()
             Traceback (most recent call last):
-            drag_ray.errors.ArtifactError: runs/small: no finished stage has noted what it cost. Start stages with prices: ...
+            drag_ray.errors.ArtifactError: runs/small: no finished stage has recorded its cost. Start stages with prices: ...
         """
         from drag_ray.pipeline.cost import read_costs
 

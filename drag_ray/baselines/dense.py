@@ -87,9 +87,9 @@ class Hybrid(Dense):
 
     name = "hybrid"
     summary = (
-        "the question, word for word, by words and by the vectors of an embedding model, fused by reciprocal rank; beside every "
-        "policy of one turn, as POLICY+hybrid, the same of what that searches for, and beside baselines that search for weighted "
-        "terms what these find together with the vectors of the question"
+        "the question, searched by words and by the vectors of an embedding model, fused by reciprocal rank; for every policy "
+        "of one turn also its query as POLICY+hybrid, and for baselines that search for weighted terms their pages fused with "
+        "the vectors of the question"
     )
     section = ("hybrid", HybridConfig)
 

@@ -42,8 +42,8 @@ class Features(RawQuestion):
 
     name = "features"
     summary = (
-        "the question, word for word, whose best pages a log-linear model of a few features puts in order (rank, words of the "
-        "question and of its kind in the page, length), learned from the training questions; no language model"
+        "the best pages of the question, reordered by a log-linear model of a few features (rank, words of the question and of "
+        "its kind in the page, length) that is learned from the training questions; no language model"
     )
     section = ("features", FeatureConfig)
 

@@ -144,7 +144,7 @@ class Query2doc(PassageBaseline):
     """
 
     name = "query2doc"
-    summary = "the question and a passage that the base model writes, having seen pages of training questions alone"
+    summary = "the question and a passage that the base model writes after seeing only pages of training questions"
 
     examples: tuple[PassageExample, ...] = ()
 

@@ -42,9 +42,8 @@ class Rerank(RawQuestion):
 
     name = "rerank"
     summary = (
-        "the question, word for word, whose best pages a model that reads question and page together puts in a new order; beside "
-        "every policy of one turn, as POLICY+rerank, the same of what that searches for; where `features` is a baseline "
-        "too, their scores count as well"
+        "the best pages of the question, reordered by a model that reads question and page together; for every policy of one "
+        "turn also its pages as POLICY+rerank; with the baseline `features`, combined with their scores"
     )
     section = ("rerank", RerankedConfig)
 
@@ -70,8 +69,8 @@ class Rerank(RawQuestion):
             options = options.model_copy(update={"model": str(sources.reranker.resolve())})
         if not options.model:
             raise ConfigError(
-                f"evaluate.baselines {cls.name!r}: there is no model that ranks. Name one, --evaluate.rerank.model FOLDER, or "
-                "one that the run has trained, --reads finetune=reranker/finetune"
+                f"evaluate.baselines {cls.name!r}: no reranker is set. Give --evaluate.rerank.model FOLDER, or use the run's "
+                "own with --reads finetune=reranker/finetune"
             )
         from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 

@@ -42,7 +42,7 @@ def _showing(url: str) -> Generator[None]:
 
 def _search(argv: Sequence[str]) -> None:
     parser = _build_question_parser("search")
-    parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
+    parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth by default")
     options = parser.parse_args(argv)
     wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank", "filter")
     answer = _open_client(options).search(**wanted)
@@ -67,9 +67,9 @@ def _ask(argv: Sequence[str]) -> None:
 def _canary(argv: Sequence[str]) -> None:
     parser = _build_parser("canary")
     parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
-    parser.add_argument("--model", default="tuned", help="what the endpoint calls it, or the model that it was merged into")
-    parser.add_argument("--base", default="", help="its base model, as engine.model; as finetune has noted where nothing is said")
-    help_text = "a model that it was merged into, as RUN/finetune/merged, to look at instead of an endpoint"
+    parser.add_argument("--model", default="tuned", help="name that the endpoint gives it, or the model that it was merged into")
+    parser.add_argument("--base", default="", help="its base model, as engine.model; by default the one that finetune recorded")
+    help_text = "check this merged model, for example RUN/finetune/merged, instead of an endpoint"
     parser.add_argument("--merged", type=Path, default=None, metavar="FOLDER", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.engine.models.adapter import read_noted_name
@@ -85,7 +85,7 @@ def _canary(argv: Sequence[str]) -> None:
     else:
         name, remedy = (
             options.model,
-            "Look whether the endpoint was started with it, and what its log says of ignored modules.",
+            "Check that the endpoint was started with it, and its log for ignored modules.",
         )
         ask = partial(_ask_log_probabilities, options)
     proof = prove(reference, ask, name, remedy)
@@ -125,25 +125,23 @@ def _build_parser(command: str) -> argparse.ArgumentParser:
 
     description = f"{ENDPOINT_COMMANDS[command]} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
     parser = argparse.ArgumentParser(prog=f"drag-ray {command}", description=description)
-    parser.add_argument("--url", default=_URL, help=f"address of the endpoint; {_URL} where nothing is said")
+    parser.add_argument("--url", default=_URL, help=f"address of the endpoint; {_URL} by default")
     return parser
 
 
 def _build_question_parser(command: str) -> argparse.ArgumentParser:
     parser = _build_parser(command)
-    parser.add_argument("question", help="what is asked")
+    parser.add_argument("question", help="the question")
     parser.add_argument(
         "--model",
         default="",
-        help="base model or adapter, `question` for a search without one; the endpoint's own choice where nothing is said",
+        help="base model or adapter, `question` for a search without a model; by default the endpoint's choice",
     )
-    parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="what finds pages; serve.retrieval by default")
-    parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="whether a model orders the pages anew")
-    help_text = (
-        """what the metadata of documents are to meet, as JSON: '{"department": "sales", "date": {"gte": "2024-01-01"}}'"""
-    )
+    parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="kind of search; serve.retrieval by default")
+    parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="let the endpoint's reranker reorder the pages")
+    help_text = """conditions on the metadata of documents, as JSON: '{"department": "sales", "date": {"gte": "2024-01-01"}}'"""
     parser.add_argument("--filter", type=_parse_filter, metavar="JSON", help=help_text)
-    parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
+    parser.add_argument("--json", action="store_true", help="print the endpoint's answer as JSON, one object per line")
     return parser
 
 

@@ -18,19 +18,19 @@ FILE_COMMANDS = {
     "import": "Import trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run.",
     "export": "Export the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
     "score": "Score a finished evaluation or collection again with another top_k, depth or measures, without a model.",
-    "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
+    "compare": "Compare policies of two finished evaluations on their common questions.",
     "verify": "Verify the files of a run's finished stages, or accept that they were changed.",
     "status": "Show the progress of a run: its stages, their figures, and the time of the last write.",
     "cost": "Show the cost of a run's stages and of a question of its collection, and estimate the cost of more questions.",
-    "review": "Review the test questions of a run beside their pages, in the browser: keep, drop or edit each.",
+    "review": "Review the test questions of a run with their pages, in the browser: keep, drop or edit each.",
     "kinds": "Compare kinds of written questions by how much a ranker learns from them, measured on real questions.",
-    "learn": "Turn what people said about the pages that an endpoint of a run showed them into questions with evidence.",
+    "learn": "Turn the users' feedback on pages of a run's endpoint into questions with evidence.",
     "trial": "Show the state of an endpoint's trial; --promote makes the challenger the champion (--force: against the test), "
     "--rollback undoes it.",
-    "drift": "Show whether people find less than before, what they ask that the index lacks, and when to train again.",
-    "merge": "Merge an adapter into its model, as a folder that transformers and vLLM load by themselves.",
-    "push": "Send the finished stages of a run to an object store, by its URI; skip what is already there.",
-    "pull": "Fetch finished stages from an object store into a run's folder; skip what is already there.",
+    "drift": "Show whether users find less than before, which words the index lacks, and when to train again.",
+    "merge": "Merge an adapter into its model, as a folder that transformers and vLLM can load.",
+    "push": "Send the finished stages of a run to an object store, by its URI; skip stages that it already has.",
+    "pull": "Fetch finished stages from an object store into a run's folder; skip stages that it already has.",
 }
 
 
@@ -75,12 +75,12 @@ def _show(argv: Sequence[str]) -> None:
     for outcome, meaning in OUTCOMES.items():
         help_text = f"only those that {meaning}"
         outcomes.add_argument(f"--{outcome}", dest="outcome", action="store_const", const=outcome, help=help_text)
-    parser.add_argument("--question", default="", metavar="TEXT", help="only those whose question has this text in it")
-    parser.add_argument("--id", default="", help="only the one with this id, or those of the question with this id, in full")
-    parser.add_argument("--sort", choices=SORT_KEYS, default="id", help="gain: of the best search over the question itself")
+    parser.add_argument("--question", default="", metavar="TEXT", help="only those whose question contains this text")
+    parser.add_argument("--id", default="", help="only trajectories with this id, or this question id, in full")
+    parser.add_argument("--sort", choices=SORT_KEYS, default="id", help="gain: of the best search over the question")
     parser.add_argument("--limit", type=int, default=50, help="trajectories to show")
     parser.add_argument("--full", action="store_true", help="whole transcripts instead of a list")
-    parser.add_argument("--html", type=Path, default=None, help="write the transcripts into a page for the browser")
+    parser.add_argument("--html", type=Path, default=None, help="write the transcripts as a web page")
     options = parser.parse_args(argv)
     from drag_ray.transcripts.show import print_transcripts, write_page
 
@@ -104,10 +104,10 @@ def _inspect(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray inspect", description=FILE_COMMANDS["inspect"])
     parser.add_argument("file", type=Path, help="a train.jsonl or train.parquet of the format stage")
     parser.add_argument("--samples", type=int, default=5, help="rows to show")
-    parser.add_argument("--rows", type=int, default=1000, help="rows to count the tokens of")
-    parser.add_argument("--mask", choices=get_args(Mask), default="assistant", help="what of a learned reply counts")
-    parser.add_argument("--model", default="embedded", help="model whose tokenizer and chat template are used")
-    parser.add_argument("--html", type=Path, default=None, help="also write a page for the browser")
+    parser.add_argument("--rows", type=int, default=1000, help="rows whose tokens are counted")
+    parser.add_argument("--mask", choices=get_args(Mask), default="assistant", help="tokens of a trained reply that count")
+    parser.add_argument("--model", default="embedded", help="model with the tokenizer and chat template to use")
+    parser.add_argument("--html", type=Path, default=None, help="also write a web page")
     options = parser.parse_args(argv)
     from drag_ray.format.inspection import format_inspection, inspect_file, load_tokenizer, write_page
 
@@ -165,13 +165,13 @@ def _export(argv: Sequence[str]) -> None:
 def _score(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray score", description=FILE_COMMANDS["score"])
     parser.add_argument(
-        "path", type=Path, help="a run, or its evaluate or collect folder; of a run the evaluation if there is one"
+        "path", type=Path, help="a run (its evaluation, or else its collection), or its evaluate or collect folder"
     )
-    parser.add_argument("--top-k", type=int, default=0, help="pages of a search that count as shown; as recorded when left out")
-    parser.add_argument("--depth", type=int, default=0, help="how far rankings are looked at, at most as recorded")
-    parser.add_argument("--measures", nargs="+", default=[], metavar="NAME", help="measures to show, by their names; all without")
+    parser.add_argument("--top-k", type=int, default=0, help="pages of a search that count as shown; by default as recorded")
+    parser.add_argument("--depth", type=int, default=0, help="depth of the rankings, at most as recorded")
+    parser.add_argument("--measures", nargs="+", default=[], metavar="NAME", help="names of the measures to show; by default all")
     parser.add_argument(
-        "--judge", type=Path, default=None, metavar="CONFIG", help="have answers judged as evaluate.judge in this TOML file says"
+        "--judge", type=Path, default=None, metavar="CONFIG", help="judge the answers with evaluate.judge of this TOML file"
     )
     _add_report_options(parser)
     options = parser.parse_args(argv)
@@ -185,9 +185,9 @@ def _score(argv: Sequence[str]) -> None:
 def _compare(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray compare", description=FILE_COMMANDS["compare"])
     parser.add_argument("a", type=Path, metavar="A", help="a run or its evaluate folder, with the policies to compare with")
-    parser.add_argument("b", type=Path, metavar="B", help="another, with the policies whose gain is in question")
+    parser.add_argument("b", type=Path, metavar="B", help="another one, with the policies to test")
     for side in ("a", "b"):
-        help_text = f"policies of {side.upper()}, the first of them the one that matters; its tuned policy without"
+        help_text = f"policies of {side.upper()}, the most important one first; by default its tuned policy"
         parser.add_argument(f"--{side}-policies", nargs="+", default=[], metavar="NAME", help=help_text)
     _add_report_options(parser)
     options = parser.parse_args(argv)
@@ -200,12 +200,12 @@ def _compare(argv: Sequence[str]) -> None:
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prompt-price", type=_read_price, default=0.0, help="price of a million tokens read; as recorded when left out"
+        "--prompt-price", type=_read_price, default=0.0, help="price of a million prompt tokens; by default as recorded"
     )
     parser.add_argument(
-        "--completion-price", type=_read_price, default=0.0, help="price of a million tokens written; an endpoint keeps its own"
+        "--completion-price", type=_read_price, default=0.0, help="price of a million completion tokens; endpoints keep their own"
     )
-    help_text = "a folder to write the report into, as evaluate does (report.html, report.md, comparison.json, results.jsonl)"
+    help_text = "folder for a report like that of evaluate (report.html, report.md, comparison.json, results.jsonl)"
     parser.add_argument("--report", type=Path, default=None, metavar="FOLDER", help=help_text)
 
 
@@ -219,7 +219,7 @@ def _read_price(text: str) -> float:
 def _verify(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray verify", description=FILE_COMMANDS["verify"])
     parser.add_argument("path", type=Path, help="a run, or the folder of one of its stages")
-    parser.add_argument("--accept", action="store_true", help="take the files of the stage as they are now for what was written")
+    parser.add_argument("--accept", action="store_true", help="accept the current files of the stage as its result")
     options = parser.parse_args(argv)
     from drag_ray.errors import ConfigError
     from drag_ray.stage_runs.damage import accept_changes, list_finished, verify_stages
@@ -234,7 +234,7 @@ def _verify(argv: Sequence[str]) -> None:
 
 def _status(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray status", description=FILE_COMMANDS["status"])
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be at work")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be running")
     parser.add_argument("--json", action="store_true", help="the same for programs")
     options = parser.parse_args(argv)
     from drag_ray.pipeline.status import format_json, format_status, read_status
@@ -247,7 +247,7 @@ def _cost(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray cost", description=FILE_COMMANDS["cost"])
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose stages were started with prices")
     parser.add_argument(
-        "--questions", type=_parse_number, default=0, metavar="N", help="what a collection of so many would cost, at its rate"
+        "--questions", type=_parse_number, default=0, metavar="N", help="estimate the cost of collecting N questions"
     )
     parser.add_argument("--json", action="store_true", help="the same for programs")
     options = parser.parse_args(argv)
@@ -266,11 +266,11 @@ def _parse_number(text: str) -> int:
 
 def _review(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray review", description=FILE_COMMANDS["review"])
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose questions are written, or given")
-    help_text = "questions that filters have left out, to look at among the others without knowing it; 20 where nothing is said"
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run with written or given questions")
+    help_text = "rejected questions that are mixed in unmarked; 20 by default"
     parser.add_argument("--left-out", type=int, default=20, metavar="N", help=help_text)
-    parser.add_argument("--port", type=int, default=8010, help="of this machine, for the page; 0: any that is free")
-    parser.add_argument("--summary", action="store_true", help="print how far the filters agree with the verdicts, and end")
+    parser.add_argument("--port", type=int, default=8010, help="port of this machine for the page; 0 for any free port")
+    parser.add_argument("--summary", action="store_true", help="print how often the filters agree with the verdicts, and exit")
     options = parser.parse_args(argv)
     from drag_ray.questions.review import list_items
     from drag_ray.storage.artifacts import read_manifest, require_manifest
@@ -288,7 +288,7 @@ def _review(argv: Sequence[str]) -> None:
 
 def _kinds(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray kinds", description=FILE_COMMANDS["kinds"])
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose questions are written")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run with written questions")
     help_text = (
         "questions of people, as corpus.questions; without it the training questions of the index, or those kept in a review"
     )
@@ -344,7 +344,7 @@ def _trial(argv: Sequence[str]) -> None:
 
 def _drift(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray drift", description=FILE_COMMANDS["drift"])
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose endpoint takes feedback")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose endpoint accepts feedback")
     options = parser.parse_args(argv)
     from drag_ray.feedback.drift import format_drift, read_drift
 
@@ -355,7 +355,7 @@ def _merge(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray merge", description=FILE_COMMANDS["merge"])
     parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write, which must not exist")
-    parser.add_argument("--model", default="", metavar="BASE", help="its base model; as its folder says where nothing is said")
+    parser.add_argument("--model", default="", metavar="BASE", help="its base model; by default the one that its folder records")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="number format of the weights")
     options = parser.parse_args(argv)
     from drag_ray.engine.models.adapter import read_base_name
@@ -374,7 +374,7 @@ def _merge(argv: Sequence[str]) -> None:
 def _push(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray push", description=FILE_COMMANDS["push"])
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("uri", metavar="URI", help="a place for this run alone, as s3://BUCKET/runs/mine")
+    parser.add_argument("uri", metavar="URI", help="a place for this run only, for example s3://BUCKET/runs/mine")
     options = parser.parse_args(argv)
     from drag_ray.api.run import open_run
 
@@ -383,9 +383,9 @@ def _push(argv: Sequence[str]) -> None:
 
 def _pull(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="drag-ray pull", description=FILE_COMMANDS["pull"])
-    parser.add_argument("uri", metavar="URI", help="where the run was pushed to")
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which need not be there")
-    help_text = "stages to fetch with what they were made from, as finetune or finetune/dpo; all without"
+    parser.add_argument("uri", metavar="URI", help="the place of the pushed run")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run; it is created if needed")
+    help_text = "stages to fetch with their inputs, for example finetune or finetune/dpo; by default all"
     parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.api.run import open_run

@@ -12,7 +12,7 @@ from drag_ray.messages import show_messages, to_displayable
 from drag_ray.removed import COMMANDS
 from drag_ray.storage.file_access import explain_memory
 
-_PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, resume what was interrupted."
+_PIPELINE_SUMMARY = "Run all stages in order; skip unchanged stages, resume interrupted ones."
 _FAILED = 1
 _SERVING = ("serve", "mcp", "review")
 

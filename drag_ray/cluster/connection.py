@@ -64,7 +64,7 @@ def ensure_token(may_create: bool) -> None:
             raise ConfigError(f"{path}: holds no token. Remove the file, or write the cluster's token into it.")
     except FileNotFoundError:
         raise ConfigError(
-            f"{path}: no such file, so there is no token to show to the Ray cluster. Copy the file from the machine that started "
+            f"{path}: no such file, so there is no token for the Ray cluster. Copy the file from the machine that started "
             f"the cluster (`ray get-auth-token` prints it there), or set {_TOKEN_VARIABLE}."
         ) from None
     except (OSError, UnicodeDecodeError) as error:

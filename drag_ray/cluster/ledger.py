@@ -155,7 +155,7 @@ class Ledger:
         if self._is_spent():
             raise BudgetError(
                 f"the machines of this stage have cost {self._compute_cost():.4g}, and cost.budget is {self._config.budget:.4g}. "
-                "What is finished is kept: run the same command with a larger budget to continue."
+                "Finished work is kept: run the same command with a larger budget to continue."
             )
 
 

@@ -78,7 +78,7 @@ def _build_exporter(endpoint: str) -> Any:
             result = self._exporter.export(spans)
             if (result is not SpanExportResult.SUCCESS) != self.is_away:
                 self.is_away = not self.is_away
-                words = "takes no spans; they are dropped, and the work goes on" if self.is_away else "takes spans again"
+                words = "accepts no spans; they are dropped, and the work continues" if self.is_away else "takes spans again"
                 _logger.warning("telemetry.endpoint %s %s", endpoint, words)
             return result
 

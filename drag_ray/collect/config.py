@@ -24,26 +24,26 @@ class CollectConfig(BaselineSections):
     """The rollouts to run; the options of the baselines that propose are sections of it."""
 
     include_ids: str = ""
-    """file of ids, one a line, of the only training questions to take; unknown ids are refused"""
+    """file with the ids of the training questions to use, one per line; unknown ids are refused"""
     exclude_ids: str = ""
     """file of ids, one a line, of questions to leave out; ids that are no training questions are counted"""
     limit: int = Field(default=0, ge=0)
     """training questions to take, drawn at random after inclusion and exclusion; 0 takes all"""
     presets: tuple[SamplingName, ...] = Field(default=("default",), min_length=1)
-    """sampling presets, each of which samples every question: greedy, low_temp, default, high_temp, full, creative, diverse,
-    or numbers, temperature:top_p or temperature:top_p:repetition_penalty, for example 0.8:0.95:1.1"""
+    """sampling presets; every question is sampled with each: greedy, low_temp, default, high_temp, full, creative, diverse, or
+    numbers, temperature:top_p or temperature:top_p:repetition_penalty, for example 0.8:0.95:1.1"""
     samples_per_question: int = Field(default=4, ge=1)
     """rollouts of a question for each preset"""
     enough_successes: int = Field(default=0, ge=0)
-    """distinct winning queries (evidence ranked first, or better than by the question itself) after which no further sample of
-    a question is started; 0 takes all samples. Samples then run in small rounds, so that the seeds decide which of them exist,
-    and not timing"""
+    """distinct winning queries (evidence ranked first, or better than by the question itself) after which a question gets no
+    further samples; 0 takes all samples. Samples then run in small rounds, so that the result depends on the seeds and not on
+    timing"""
     prompt_sets: tuple[PromptSet, ...] = ()
-    """other openings of the conversation, used in turn with the agent's own to get more varied queries; training takes the
-    query as a reply to the agent's own opening"""
+    """alternative openings of the conversation, used in turn with the agent's own for more varied queries; training uses the
+    agent's own opening"""
     proposals: tuple[ProposerName, ...] = ()
-    """baselines whose additions to the question are searched too, as further examples to learn from: off-policy rows, which
-    reinforcement learning leaves out"""
+    """baselines whose additions to the question are searched as further training examples. These rows are off-policy, and
+    reinforcement learning ignores them"""
     draws_per_proposal: int = Field(default=4, ge=1)
     """proposals for a question of each baseline that draws them (all but rm3); the others make one"""
     teacher: EngineConfig | None = None
@@ -52,8 +52,8 @@ class CollectConfig(BaselineSections):
     degradation: DegradationConfig = DegradationConfig()
     """degradation of pictures, so that the policy learns to restore them"""
     hinted_samples: int = Field(default=0, ge=0)
-    """further rollouts of questions whose evidence no sample found, which are shown the page (STaR); training takes the query
-    as if the page had not been shown, see format.hinted"""
+    """further rollouts of questions whose evidence no sample found. Their prompt shows the page (STaR), the training prompt does
+    not; see format.hinted"""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class CollectSections(Sections):
         check_files(self._list_id_files())
         if settings.proposals and self.agent.retrieval != "bm25":
             raise ConfigError(
-                f"collect.proposals: baselines search by words only, and agent.retrieval is {self.agent.retrieval!r}: what they "
-                "find cannot be compared. Leave one of them out."
+                f"collect.proposals: baselines search by words only, and agent.retrieval is {self.agent.retrieval!r}: their "
+                "results cannot be compared. Remove one of the options."
             )
         if self.agent.task not in ORDERING:
             return

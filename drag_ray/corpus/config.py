@@ -16,13 +16,13 @@ class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
     documents: NameOrUri = COMMANDS
-    """`commands` for the embedded corpus, or a file or folder of PDFs, images (.png, .jpg, .tif), texts (.txt, .md, .html,
-    .docx) and page tables (.jsonl, .jsonl.gz, .parquet); one in an object store (s3://, gs://, abfs://, hdfs://) is copied to
-    the stage's folder while it is read"""
+    """`commands` for the embedded corpus, or a file or folder of PDFs, images (.png, .jpg, .tif), texts (.txt, .md, .html, .docx)
+    and page tables (.jsonl, .jsonl.gz, .parquet). A place in an object store (s3://, gs://, abfs://, hdfs://) is copied to the
+    stage's folder for reading"""
     questions: NameOrUri = COMMANDS
-    """`commands` for the questions of the embedded corpus, or a JSONL or Parquet file, which may be in an object store with
-    its images among the documents; empty for none: a pipeline then has them written from the pages (stage `questions`). The
-    default is empty if documents of your own are named"""
+    """`commands` for the questions of the embedded corpus, or a JSONL or Parquet file, which may be in an object store with its
+    images among the documents. Empty (the default for your own documents): a pipeline writes questions from the pages (stage
+    `questions`)"""
     metadata: NameOrUri = ""
     """a table (.csv, .jsonl, .parquet) that describes documents: a column `file`, which names a document as its pages do, and any
     others, by which searches can be filtered (docs/documents.md); may be in an object store"""
@@ -36,8 +36,8 @@ class CorpusConfig(BaseConfig):
     """also accept questions without evidence; they are rolled out, but neither trained on nor evaluated, except in the task
     answer"""
     ocr: Literal["auto", "off", "always"] = "auto"
-    """auto: OCR reads images, and PDF pages whose text layer holds little although the page shows something, or cannot be what
-    a reader sees; off: only text layers are used, and such pages are listed; always: OCR reads every page of a PDF or image"""
+    """auto: OCR reads images, and PDF pages whose text layer is nearly empty or cannot match the visible page; off: only text
+    layers are used, and such pages are listed; always: OCR reads every page of a PDF or image"""
     ocr_min_chars: int = Field(default=100, ge=1)
     """letters and digits below which a text layer counts as holding little"""
     page_images: bool = False
@@ -51,8 +51,8 @@ class CorpusConfig(BaseConfig):
     document_memory_gib: float = Field(default=4.0, ge=0.5)
     """GiB of memory for a process that reads documents; a document that needs more is set aside"""
     document_cpu_s: float = Field(default=600.0, gt=0)
-    """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; with OCR a page takes 9. A document
-    of which three parts exceed a limit is abandoned. The wall clock may run ten times as long, and two minutes for the start"""
+    """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; a page with OCR takes 9. Reading stops
+    after three parts exceed a limit. The wall clock limit is ten times as long, plus two minutes for the start"""
     document_total_cpu_s: float = Field(default=36_000.0, gt=0)
     """CPU seconds for all parts of a document of more than 32 pages; with OCR that is 4,000 pages. Parts that are in progress
     at the limit are finished, the others are set aside"""
@@ -67,8 +67,8 @@ class CorpusConfig(BaseConfig):
     test_fraction: float = Field(default=0.3, ge=0, le=1)
     """share of the questions that go to the test split"""
     split_by: Literal["question", "document"] = "question"
-    """units that are never divided between the splits; question: questions that share a page or a near-duplicate of it;
-    document: also those that share a file"""
+    """units that stay in one split; question: questions that share a page or a near-duplicate of it; document: also those that
+    share a file"""
     seed: int = 0
     """seed of the drawn questions and the split"""
 

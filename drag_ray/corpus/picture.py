@@ -64,7 +64,7 @@ def _check(image: Image.Image) -> None:
     if num_pixels > MAX_PIXELS:
         raise DataError(f"got a picture of {image.width:,} x {image.height:,} pixels, expected at most {MAX_PIXELS:,}")
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
-        raise DataError("got a picture of several frames, expected one. Take the frame that is meant.")
+        raise DataError("got a picture of several frames, expected one. Extract the frame to use.")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -101,7 +101,7 @@ def _say_others(path: Path, others: Counter[str]) -> None:
     if others:
         named = ", ".join(f"{name!r:.60}" for name, _ in others.most_common(_MAX_NAMED_COLUMNS))
         more = f" and {len(others) - _MAX_NAMED_COLUMNS} more" if len(others) > _MAX_NAMED_COLUMNS else ""
-        _logger.info(f"{path}: nothing is made of the columns {named}{more}; rename what is to be read (docs/documents.md)")
+        _logger.info(f"{path}: ignored columns: {named}{more}; rename those that should be read (docs/documents.md)")
 
 
 def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, int]]) -> tuple[list[Question], list[Problem]]:
@@ -228,7 +228,7 @@ def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidenc
     locations = _list_known(locations, name)
     if not locations and not may_be_empty:
         raise DataError(
-            f"column {name!r}: got no evidence page, expected at least one. Take such questions with --corpus.allow-unanswerable."
+            f"column {name!r}: got no evidence page, expected at least one. Accept these with --corpus.allow-unanswerable."
         )
     return tuple(dict.fromkeys(parse_location(location, name) for location in locations))
 

@@ -113,7 +113,7 @@ def refuse_page_zero(path: Path, problems: Sequence[Problem]) -> None:
         raise DataError(
             f"{path}: got a page 0 in {len(zeros)} records, first at {zeros[0].place}. Pages are counted from 1; where one is 0, "
             "all seem to be counted from 0, and each would be taken for the page before it. Add 1 to every page number of the "
-            "file, or take these records out if they alone are wrong."
+            "file, or remove these records if only they are wrong."
         )
 
 
@@ -203,7 +203,7 @@ def _open_parquet(path: Path, columns: Collection[str]) -> tuple[pq.ParquetFile,
     if columns and not names:
         raise DataError(f"got the columns {', '.join(found) or '(none)'}, expected some of {', '.join(columns)}. Rename them.")
     if len(set(names)) < len(names):
-        raise DataError(f"got the columns {', '.join(names)}, of which one stands there twice. Rename or drop it.")
+        raise DataError(f"got the columns {', '.join(names)}, one of them twice. Rename or drop it.")
     return table, names
 
 

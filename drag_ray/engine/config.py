@@ -32,7 +32,7 @@ class EndpointConfig(BaseConfig):
     """repetitions of a request after a 429, a 5xx or a lost connection: after the time in Retry-After, up to two minutes,
     otherwise at growing intervals"""
     timeout_s: float = Field(default=600.0, gt=0)
-    """seconds for a whole answer; a request that takes longer fails and is not repeated"""
+    """seconds for a whole answer; a slower request fails and is not repeated"""
     prompt_price: float = Field(default=0.0, ge=0)
     """price of a million prompt tokens, in any currency; 0: unknown"""
     completion_price: float = Field(default=0.0, ge=0)
@@ -81,8 +81,8 @@ class EngineConfig(BaseConfig):
     """The model that writes, and the resources that it takes. Names and meanings are vLLM's where vLLM has them."""
 
     backend: Literal["vllm", "openai"] = "vllm"
-    """place of the model: vLLM on this machine or cluster, or the OpenAI-compatible endpoint of engine.endpoint, which knows
-    `model` by name; an endpoint needs no GPU, takes no adapter, and returns neither token ids nor log-probabilities"""
+    """vllm: vLLM on this machine or cluster; openai: the OpenAI-compatible endpoint of engine.endpoint, which knows `model` by
+    name. An endpoint needs no GPU, accepts no adapter, and returns neither token ids nor log-probabilities"""
     endpoint: EndpointConfig = EndpointConfig()
     """the endpoint, with the backend openai"""
     model: NameOrUri = "embedded"
@@ -116,8 +116,8 @@ class EngineConfig(BaseConfig):
     """main memory for processed page images, in GiB; a page of 960 x 1280 pixels takes 15 MB. It must hold the images of one
     prompt"""
     encoder_cache_gib: float = Field(default=4, ge=0)
-    """GPU memory for encoded page images, within gpu_memory_utilization, in GiB: a cached page is not encoded again; a page of
-    960 x 1280 pixels takes 39 MB with Qwen3-VL-8B"""
+    """GPU memory for a cache of encoded page images, within gpu_memory_utilization, in GiB; a page of 960 x 1280 pixels takes 39
+    MB with Qwen3-VL-8B"""
     load_format: str = "auto"
     """`dummy` makes random weights, for speed tests only"""
     logprobs: bool = True
@@ -137,9 +137,7 @@ class EngineConfig(BaseConfig):
                 "name that it knows"
             )
         if self.backend == "openai" and self.adapter:
-            raise ValueError(
-                "an endpoint takes no adapter: leave adapter empty, or serve the adapter there under a name of its own"
-            )
+            raise ValueError("an endpoint takes no adapter: leave adapter empty, or serve the adapter there under its own name")
         return self
 
     def list_sources(self) -> dict[str, Path]:

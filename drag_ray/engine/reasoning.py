@@ -1,7 +1,7 @@
 """The reasoning before a reply: how models mark it, and how it is told from the rest."""
 
 THINK, THINK_END = "<think>", "</think>"
-UNFINISHED_REASONING = f"the reasoning did not come to its end ({THINK_END})"
+UNFINISHED_REASONING = f"the reasoning did not end ({THINK_END})"
 
 
 def split_reasoning(text: str) -> tuple[str, str | None]:

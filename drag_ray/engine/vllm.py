@@ -117,7 +117,7 @@ def _compute_share(config: EngineConfig) -> float:
     """The share of a GPU's memory that the encodings take."""
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu() or not config.encoder_cache_gib:
+    if current_platform.is_cpu() or current_platform.is_unspecified() or not config.encoder_cache_gib:
         return 0.0
     return config.encoder_cache_gib * 2**30 / current_platform.get_device_total_memory()
 
@@ -136,10 +136,19 @@ _CPU_BLOCK_TOKENS = 32
 
 
 def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
-    """vLLM's `AsyncEngineArgs` for a configuration. Sets the environment variables of what vLLM has no option for."""
+    """vLLM's `AsyncEngineArgs` for a configuration. Sets the environment variables of what vLLM has no option for.
+
+    Raises:
+        ConfigError: vLLM's build for GPUs finds no GPU.
+    """
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
 
+    if current_platform.is_unspecified():
+        raise ConfigError(
+            "the installed vLLM is built for GPUs and finds none. Check nvidia-smi on this machine, install drag-ray[cpu] in "
+            "place of drag-ray[gpu], or use a model behind an API (engine.backend openai)."
+        )
     options: dict[str, Any] = {
         "model": resolve_model(config.model),
         "dtype": config.dtype,

@@ -28,21 +28,20 @@ class EvaluateConfig(BaselineSections):
     """Options of the comparison: its policies and held-out questions; the options of the baselines are sections of it."""
 
     split: Literal["test", "validation"] = TEST
-    """questions that are asked; test: those of the test split; validation: those of the train split that the format stage
-    keeps out of the training rows, to choose among trained models without using the test questions"""
+    """questions to evaluate; test: the test split; validation: the part of the train split that the format stage excludes from
+    the training rows, for choices between trained models"""
     limit: int = Field(default=0, ge=0)
     """questions to take, drawn at random; 0 takes all"""
     verdicts: str = ""
-    """file of verdicts on the test questions (`drag-ray review`): only the questions that a person kept are asked, as edited;
-    empty for all of the split"""
+    """file of verdicts on the test questions (`drag-ray review`): only kept questions are evaluated, as edited; empty for the
+    whole split"""
     baselines: tuple[BaselineName, ...] = Field(
         default=(RawQuestion.name,),
         description=f"policies to compare with; {describe_baselines()}",
     )
     question_weights: tuple[float, ...] = ()
-    """weights of the question (see agent.question_weight) of which each policy that expands it gets that which finds most on the
-    validation questions, or on 500 of the train split while nothing is trained; those are asked beside the others then;
-    agent.question_weight for all when empty"""
+    """candidate weights of the question (see agent.question_weight). Each expanding policy gets the weight with the best result
+    on the validation questions, or on 500 of the train split if nothing was trained. Empty: agent.question_weight for all"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     judge: JudgeConfig = JudgeConfig()
@@ -50,8 +49,8 @@ class EvaluateConfig(BaselineSections):
     degradation: DegradationConfig = DegradationConfig()
     """degradation of pictures, to measure what it costs each policy"""
     models: dict[str, EngineConfig] = Field(default_factory=dict)
-    """other models to compare with, by name, each on an engine of its own; an endpoint for example is {teacher = {backend =
-    "openai", model = "...", endpoint = {address = "..."}}}. What its replies cost is reckoned at its own prices"""
+    """further models to compare, by name, each with its own engine, for example the endpoint {teacher = {backend = "openai",
+    model = "...", endpoint = {address = "..."}}}. Costs use the prices of that endpoint"""
     merged: bool = True
     """without a GPU, evaluate this run's adapter merged into the model: a dynamic adapter is several times slower there"""
     prompt_price: float = Field(default=0.0, ge=0)
@@ -104,7 +103,7 @@ class EvaluateSections(Sections):
             )
         if self.agent.retrieval != "bm25" and self.evaluate.question_weights:
             raise ConfigError(
-                "evaluate.question_weights: searches by words alone, and agent.retrieval is "
+                "evaluate.question_weights: searches by words only, and agent.retrieval is "
                 f"{self.agent.retrieval!r}. Leave it out."
             )
 

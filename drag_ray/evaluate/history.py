@@ -76,8 +76,8 @@ def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
     if not common:
         raise DataError(
             f"rounds 1 to {len(evaluations)}: no question was held out for validation by all of them and trained on by none, so "
-            "nothing tells which round is best. Let all rounds collect from the same questions (collect.limit) and hold out "
-            "alike (format.validation_fraction, format.seed)."
+            "the best round cannot be chosen. Let all rounds collect from the same questions (collect.limit) with the same "
+            "validation questions (format.validation_fraction, format.seed)."
         )
     return [_describe(evaluation, common) for evaluation in evaluations]
 

@@ -62,7 +62,7 @@ def _build_success_measures(top_k: int, depth: int) -> list[Measure]:
     first = f"first search shows evidence within its top {top_k}"
     every = f"any search shows evidence within its top {top_k}; more searches show more pages, so it compares nothing"
     equal = (
-        f"evidence is among the pages that all searches show, to depth {depth}; in a difference those of the reference are "
+        f"evidence is among the pages of all searches, to depth {depth}; in a difference those of the reference are "
         f"cut at as many as the policy shows for the question, at least {top_k} and at most {depth}: those that it shows, "
         "then those further down its first search, so the difference is not that of the two columns"
     )

@@ -133,7 +133,7 @@ def _choose_policies(label: str, outcome: Outcome, names: Sequence[str]) -> dict
 def _summarise(outcomes: Mapping[str, Outcome], num_questions: int) -> str:
     paths = [f"{label} is {outcome.path}." for label, outcome in outcomes.items()]
     sizes = " and ".join(f"{len(outcome.questions):,} of {label}" for label, outcome in outcomes.items())
-    shared = f"Compared on the {num_questions:,} questions that both asked, of {sizes}."
+    shared = f"Compared on the {num_questions:,} common questions, of {sizes}."
     indexes = {outcome.context.fingerprints.get(_INDEX) for outcome in outcomes.values()}
     other = "They searched different indexes, so a difference may be that of the search." if len(indexes) > 1 else ""
     return " ".join([*paths, shared, *([other] if other else [])])

@@ -195,8 +195,8 @@ def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Ques
     num_exposures = count_exposures(folder.path, folder.identity.stage, [question.question for question in questions])
     if num_exposures >= MANY_EXPOSURES:
         _logger.warning(
-            f"{folder.path}: {num_exposures} evaluations of this run asked these test questions before. What was chosen in view "
-            "of them looks better here than it is. Choose by evaluate.split 'validation', and report on questions kept apart."
+            f"{folder.path}: {num_exposures} evaluations of this run asked these test questions before. Choices made on them "
+            "bias these results upwards. Choose on evaluate.split 'validation', and report on questions that were set aside."
         )
     return num_exposures
 

@@ -15,11 +15,11 @@ class FeedbackConfig(BaseConfig):
     """Table of searches, and of what people say about them, in the folder `feedback` of the run."""
 
     enabled: bool = False
-    """keep searches and take feedback on them (`/v1/feedback`). It is off because it stores what people ask"""
+    """store searches and accept feedback on them (`/v1/feedback`). Off by default, because it stores the users' questions"""
     text: bool = True
     """keep the questions and queries themselves; without, only ids and pages are kept, from which no question can be learned"""
     retention_days: int = Field(default=90, ge=1, le=3650)
-    """days after which what was kept is removed"""
+    """days after which stored searches and feedback are removed"""
 
 
 class LearnConfig(BaseConfig):
@@ -33,7 +33,7 @@ class LearnConfig(BaseConfig):
     min_relevance: float = Field(default=0.5, gt=0, le=1)
     """share of those who looked at the page, by its place in the ranking, that must have opened it"""
     max_alone: int = Field(default=20, ge=0)
-    """pages that are evidence by the word of one voice alone, of each voice; raise it where few people ask"""
+    """pages accepted as evidence with the support of a single voice, for each voice; raise it if there are few users"""
 
 
 class TrialConfig(BaseConfig):
@@ -43,16 +43,16 @@ class TrialConfig(BaseConfig):
     challenger: str = ""
     """name of the served model that is tried, or `question` for none; empty for no trial"""
     champion: str = ""
-    """name of the served model that answers now, or `question`; the endpoint's first adapter where nothing is said. Once a
-    challenger was promoted, that is the champion, whatever stands here"""
+    """name of the served model that answers now, or `question`; empty: the endpoint's first adapter. A promoted challenger
+    replaces it"""
     retrieval: RetrievalName | None = None
-    """how the challenger finds pages; as the endpoint where nothing is said"""
+    """search of the challenger; empty: that of the endpoint"""
     rerank: bool | None = None
-    """whether the challenger's pages are put in another order by serve.rerank; as the endpoint where nothing is said"""
+    """rerank the challenger's pages by serve.rerank; empty: as the endpoint does"""
     reranker: str = ""
     """served model of the task rerank that puts the challenger's pages in order; empty for none"""
     share: float = Field(default=0.5, gt=0, le=1)
-    """of these requests that take part"""
+    """share of these requests that takes part"""
     mode: TrialMode = "interleave"
     """interleave shows pages of both, drawn in turns, and the test decides by which are opened and marked; shadow shows the
     champion's and notes the ranks that the challenger gives them, by which nothing is decided"""

@@ -21,7 +21,7 @@ _WORTH = {CHALLENGER_TEAM: 1, CHAMPION_TEAM: -1}
 _SAID: Mapping[Decision | None, str] = {
     "better": "the challenger is better",
     "worse": "the challenger is worse",
-    "equal": "there is no difference worth it",
+    "equal": "there is no relevant difference",
     None: "undecided",
 }
 
@@ -170,7 +170,7 @@ def _describe_shadow(standing: Standing) -> str:
     means = [sum(pair[side] for pair in standing.shadow) / number for side in (0, 1)]
     return (
         f"mean 1/rank of what {number:,} voices opened or marked right: {means[0]:.3f} as it was shown, {means[1]:.3f} by the "
-        "challenger. People open what is shown high, so this favours the champion, and decides nothing: interleave does"
+        "challenger. Users open pages that are shown first, so this favours the champion and decides nothing: interleave does"
     )
 
 

@@ -38,13 +38,13 @@ class FinetuneConfig(Methods):
     method: MethodName = "sft"
     """training method, with the options of the section of that name; those of other methods are ignored"""
     data: str = ""
-    """conversations of your own to learn from instead of the run's rows, with the methods sft and dpo: a file (messages,
-    ShareGPT, or as the dataset_info.json beside it says), or the folder of a data set; see docs/train.md"""
+    """your own conversations to train on instead of the run's rows, with the methods sft and dpo: a file (messages, ShareGPT, or
+    as described by a dataset_info.json in its folder), or the folder of a data set; see docs/train.md"""
     validation_data: str = ""
     """the same for the validation loss; by default the validation split of data, if it has one"""
     start: Literal["policy", "base"] = "policy"
-    """start of training, and reference of dpo and grpo; policy: the adapter of engine.adapter, with which the rows were
-    collected and whose weights are trained further (the base model if none is named); base: a new adapter on the base model"""
+    """start of training, and reference of dpo and grpo; policy: the adapter of engine.adapter, which collected the rows (the base
+    model if none is named); base: a new adapter on the base model"""
     parts: tuple[Literal["adapter", Part], ...] = ("adapter",)
     """trained part: a LoRA adapter of the language model, or with the method sft the weights themselves of these parts, the
     others frozen: language, vision, and projector, between vision and language. The result is then a whole model"""
@@ -71,7 +71,7 @@ class FinetuneConfig(Methods):
     """dropout before the adapter with the method sft; the other methods compare probabilities or rewards, which dropout would
     blur, and train without it"""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """layers of the language model that get an adapter; the vision part of a vision-language model stays as it is"""
+    """layers of the language model that get an adapter; the vision part does not change"""
     lora: dict[str, Any] = Field(default_factory=dict)
     """further arguments of PEFT's LoraConfig by name, as {use_rslora = true} or {use_dora = true}"""
     quantization: Literal["none", "nf4", "int8"] = "none"
@@ -104,9 +104,8 @@ class FinetuneConfig(Methods):
     BF16, AMX, Arm's bf16), and float32 on others, where it is faster; zero3 on CPUs has float32 in any case. The
     adapter's are float32; with DeepSpeed on GPUs they are as the base's, and float32 in the optimizer"""
     compare_prompts: bool = True
-    """refuse rows whose prompt differs, token by token and image by image, from the one that the engine saw, if rows record it
-    and engine.model collected them; off trains anyway, for example with a chat template that contains the date. The method
-    grpo always compares"""
+    """refuse rows whose prompt differs in tokens or images from the one that the engine saw, if rows record it and engine.model
+    collected them. Switch it off for example for a chat template that contains the date. The method grpo always compares"""
     merge: bool = True
     """also write a model with the adapter merged into its weights"""
     seed: int = Field(default=42, ge=0)

@@ -117,7 +117,7 @@ def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[st
         said, found = _describe_memory(shapes, job, zero_stage, rows, gpu_gib)
         disk, is_full = _describe_disk(shapes, job, zero_stage) if job.config.trains_whole else ("", False)
     except Exception as error:  # of configurations that are like no other
-        _logger.info(f"finetune: nobody knows what this takes of a GPU's memory ({type(error).__name__}: {error})")
+        _logger.info(f"finetune: the GPU memory of this training cannot be estimated ({type(error).__name__}: {error})")
         return
     if job.num_workers == 1 and (found.weights > gpu_gib or is_full):
         raise TrainError(f"{said}{disk}.")

@@ -34,7 +34,7 @@ from drag_ray.storage.json_text import parse_json
 _logger = logging.getLogger(__name__)
 
 DESCRIPTION_NAME = "dataset_info.json"
-_REMEDY = f"Rename them, or say what they are for in a {DESCRIPTION_NAME} beside the file (docs/train.md)."
+_REMEDY = f"Rename them, or describe them in a {DESCRIPTION_NAME} beside the file (docs/train.md)."
 _SAVED_NAMES = ("state.json", "dataset_dict.json")
 """Files that `save_to_disk` of Hugging Face's datasets leaves, with a `dataset_info.json` of its own."""
 _SPLIT_NAME = re.compile(r"(.+?)(?:-\d{5}-of-\d{5}.*)?(?:\.jsonl|\.jsonl\.gz|\.parquet)")
@@ -239,7 +239,7 @@ def to_row(record: Record, template: Template | None, images: QuestionImages, pa
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"holds half of a surrogate pair, {error.object[error.start]!r}. Take it out.") from None
+        raise DataError(f"contains half of a surrogate pair, {error.object[error.start]!r}. Take it out.") from None
     return row
 
 
@@ -287,7 +287,7 @@ class _RowWriter:
             same = [ours for ours, _ in takewhile(lambda both: both[0] == both[1], zip(*sides, strict=False))]
             prompt, sides = prompt + same, [said[len(same) :] for said in sides]
         if not prompt or prompt[-1]["role"] in ("system", "assistant"):
-            raise DataError("what was asked is empty or ends with a reply. End it where chosen and rejected begin.")
+            raise DataError("the prompt is empty or ends with a reply. End it before chosen and rejected.")
         if not all(said and said[0]["role"] == "assistant" for said in sides):
             raise DataError("expected chosen and rejected to be a reply of the assistant each, after the same messages or alone.")
         return {"prompt": prompt, **dict(zip(_SIDES, sides, strict=True))}

@@ -70,4 +70,4 @@ def check_trained(before: Any, after: Any, parts: Collection[str]) -> None:
             "finetune.learning_rate or finetune.epochs, or set finetune.dtype to float32."
         )
     if touched := sorted(changed - set(parts)):
-        raise TrainError(f"the part {touched[0]} was frozen, and is not what it was. Report this.")
+        raise TrainError(f"the part {touched[0]} was frozen, but has changed. Report this as a bug.")

@@ -41,9 +41,9 @@ class FormatConfig(BaseConfig):
     max_searches_per_question: int = Field(default=4, ge=0)
     """best distinct successful queries or conversations that are kept of a question; 0 keeps all"""
     targets: Literal["gain", "found", "all"] = "gain"
-    """single queries that are trained towards; gain: those that beat the question by more than min_gain; found: all that show
-    evidence among the first top_k, DRAG's rule (with weights rank_score); all: also those that show none (its include-failed).
-    Conversations (sft_trajectory, rejection) always have to beat the question"""
+    """single queries to train on; gain: those that beat the question by more than min_gain; found: all that show evidence among
+    the first top_k, DRAG's rule (with weights rank_score); all: also those without evidence (its include-failed). Conversations
+    (sft_trajectory, rejection) always have to beat the question"""
     min_gain: float = Field(default=0.0, ge=0.0, lt=1.0)
     """gain over the question that a target query has to exceed, in the utility 1 / log2(1 + rank) of the best evidence page, 0
     beyond agent.depth"""
@@ -67,8 +67,8 @@ class FormatConfig(BaseConfig):
     """above 0, leave out pages that score more than 1 - this times the evidence, because they may answer the question too.
     Near-duplicates of the evidence are always left out"""
     relevance_chars: int = Field(default=1500, ge=50)
-    """longest passage of such a row, in characters: of a longer page the beginning and the part with most of the question's
-    rare words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""
+    """longest passage of such a row, in characters; a longer page is cut to its beginning and the part with most of the
+    question's rare words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""
     teacher: TeacherConfig = Field(
         default=TeacherConfig(),
         description="the model that scores the passages of relevance, if one is named; of questions without evidence too",
@@ -80,8 +80,8 @@ class FormatConfig(BaseConfig):
     """beta of the optimal baseline, beta * log(mean(exp(return / beta))): close to the mean of returns for a large beta, to
     the best one for a small beta"""
     weights: WeightScheme = "gain"
-    """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
-    (these at least 0.1), or 1 at rank 1 and 0.5 below"""
+    """weight of a supervised row: 1, its gain over the question, its rank score, the square of the rank score, its cumulative
+    effort score (each at least 0.1), or 1 at rank 1 and 0.5 below"""
     exports: tuple[ExportName, ...] = ()
     """other trainers for which rows are also written, into the folder `exports`"""
     seed: int = 0

@@ -147,7 +147,7 @@ def _describe_no_target(job: FormatJob, num_scored: int, tasks: set[str]) -> str
         missing = f"none of {num_scored} searches gained more than {job.config.min_gain} over its question"
         help_with_searches = "take proposals (collect.proposals), "
     return (
-        f"{job.process_dir}: {missing}, so there is nothing to train towards. Collect more samples a question, at a higher "
+        f"{job.process_dir}: {missing}, so there are no training targets. Collect more samples a question, at a higher "
         f"temperature or with collect.prompt_sets, {help_with_searches}have a larger model write them (collect.teacher), or "
         "lower format.min_gain."
     )

@@ -197,7 +197,7 @@ def _find_problem(earlier_dir: Path, reading_options: dict[str, Any]) -> str:
     path = earlier_dir / TABLE_NAME
     listed = read_list(earlier_dir, artifacts.require_manifest(earlier_dir)) or []
     if not any(checksum.path == TABLE_NAME and not checksums.compare(path, checksum) for checksum in listed):
-        return f"{path} is missing, as in an index of an earlier version, or not what was written"
+        return f"{path} is missing (as in an index of an earlier version) or was changed"
     earlier = _read_reading(earlier_dir)
     others = [name for name in (earlier | reading_options) if earlier.get(name) != reading_options.get(name) and name != _FOLDER]
     return f"those of the earlier index were read with another {', '.join(others)}" if others else ""

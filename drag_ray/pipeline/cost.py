@@ -68,7 +68,7 @@ def read_costs(run_dir: Path) -> list[StageCost]:
     known = [cost for cost in costs if cost.total or cost.gpu_hours or cost.cpu_hours]
     if not known:
         raise ArtifactError(
-            f"{run_dir}: no finished stage has noted what it cost. Start stages with prices: --cost.gpu-hour or --cost.cpu-hour."
+            f"{run_dir}: no finished stage has recorded its cost. Start stages with prices: --cost.gpu-hour or --cost.cpu-hour."
         )
     return known
 
@@ -120,7 +120,7 @@ def format_costs(costs: list[StageCost], num_questions: int = 0) -> str:
 def _list_collections(costs: list[StageCost], num_questions: int) -> list[StageCost]:
     found = [cost for cost in costs if cost.questions]
     if num_questions and not found:
-        raise ArtifactError("--questions: no finished collection has noted what it cost, so there is nothing to reckon with.")
+        raise ArtifactError("--questions: no finished collection has recorded its cost, so nothing can be estimated.")
     return found
 
 

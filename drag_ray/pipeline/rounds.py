@@ -179,8 +179,8 @@ def _refuse_unserved(settings: FinetuneConfig) -> None:
     if settings.parts != ("adapter",) or unserved:
         given = f"finetune.lora: {unserved[0]}" if unserved else f"finetune.parts {', '.join(settings.parts)}"
         raise ConfigError(
-            f"{given}: what comes of it is used as a whole model, and the next round, or rl, begins with an adapter. Train it "
-            "without rounds and reinforce, and go on from it: --scope NAME --reads index=index --engine.model RUN/finetune/model"
+            f"{given}: its result is a whole model, but the next round, or rl, starts from an adapter. Train it without rounds "
+            "and reinforce, and continue from it: --scope NAME --reads index=index --engine.model RUN/finetune/model"
         )
 
 
@@ -287,14 +287,14 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
     changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")
     if not changed.finetune.chosen_method.trains_policy:
         raise ConfigError(
-            f"curriculum: finetune.method {changed.finetune.method} trains no policy, so no round can begin with what it makes."
+            f"curriculum: finetune.method {changed.finetune.method} trains no policy, so no round can start from its result."
         )
     engine = changed.engine
     if number > 1:
         if changed.collect.teacher:
             raise ConfigError(
-                f"collect.teacher: round {number} collects with the policy of the one before. Name it in the first entry of the "
-                "curriculum alone."
+                f"collect.teacher: round {number} collects with the policy of the previous round. Set it only in the first "
+                "entry of the curriculum."
             )
         before = Address("finetune", scope=f"{_SCOPE}/{number - 1}")
         engine = engine.model_copy(update={"adapter": str(locate_adapter(config, before))})

@@ -35,7 +35,7 @@ class RunConfig(BaseConfig):
     """Everything that can be set. A configuration file holds any part of it."""
 
     run_dir: Path = Path("runs/default")
-    """folder of the run; each stage has a folder of its own in it"""
+    """folder of the run, with a subfolder for each stage"""
     scope: str = ""
     """folder within the run for the stages, for example rounds/2; the index is the run's own"""
     name: str = ""

@@ -45,7 +45,7 @@ class ProcessConfig(BaseConfig):
     repeat_cost: float = Field(default=0.2, ge=0.0)
     """deduction from the reward of a search for repeated words: this times their share"""
     invalid_cost: float = Field(default=0.2, ge=0.0)
-    """deduction for a reply that cannot be read, was cut at its token limit, or searches where the answer was asked for"""
+    """deduction for a reply that cannot be read, was cut at its token limit, or searches instead of answering"""
     allow_mixed: bool = False
     """accept trajectories of several agent configurations or search indexes as one set"""
     part_mib: int = Field(default=16, ge=1)

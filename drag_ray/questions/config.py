@@ -32,8 +32,8 @@ class QuestionsConfig(BaseConfig):
     """Options of the questions that a model writes from pages."""
 
     limit: int = Field(default=1000, ge=0)
-    """questions to write, before the filters: pages alternate over the files, and take another kind if there are more
-    questions than pages; 0: one of each page"""
+    """questions to write, before the filters; 0: one for each page. Pages alternate over the files, and get another kind if there
+    are more questions than pages"""
     kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
     """kinds of questions, which alternate over the pages. Over one page: a stated fact (fact), how something is done
     (procedure), or either in words other than the page's (user). Over several linked pages that are all needed: two of one
@@ -53,7 +53,7 @@ class QuestionsConfig(BaseConfig):
     page_chars: int = Field(default=6000, ge=100)
     """characters of a page's text that the model is shown; a half or a quarter of them if they do not fit"""
     min_words: int = Field(default=30, ge=1)
-    """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
+    """smallest number of words that a page needs to get questions, without lines that many pages repeat"""
     filters: tuple[FilterName, ...] = tuple(name for name in get_args(FilterName) if name != "one_search")
     """filters that reject a question: it refers to "this page" (self_reference); it copies a run of words of the page
     (copied); the index finds the page too early with it, or not at all (rank); the model answers differently when it sees the
@@ -61,8 +61,8 @@ class QuestionsConfig(BaseConfig):
     too many other pages answer it too (other_pages); the first page that the question finds answers it (one_search, off by
     default, because rankers learn from such questions); it nearly repeats another one (near_duplicate)"""
     anchor_images: bool = False
-    """ask questions over several pages about the picture of the first page (corpus.page_images) instead of its name, if the
-    answer is on another page and the filters accept the question; otherwise it stays unchanged"""
+    """in questions over several pages, show the picture of the first page (corpus.page_images) instead of its name, if the answer
+    is on another page and the filters accept the question; otherwise the question stays unchanged"""
     fuzzy: bool = False
     """replace a name in each kept question with a description from the pages, if the filters accept the result and no further
     page answers it; otherwise it stays unchanged"""

@@ -39,14 +39,14 @@ class RlConfig(BaseConfig):
     samples_per_question: int = Field(default=8, ge=2)
     """rollouts of each question, which are compared with each other"""
     refills: int = Field(default=2, ge=0)
-    """times in a step that questions whose samples all earned the same are replaced by the next ones"""
+    """times in a step that questions whose samples all have the same reward are replaced"""
     preset: PresetName = "full"
     """sampling preset; a preset other than full does not sample from the distribution that is trained"""
     updates: int = Field(default=1, ge=1)
     """optimizer updates in a step, each with its share of the replies"""
     max_lag: int = Field(default=0, ge=0)
-    """steps that may be trained while others are rolled out: replies then come from a policy that is up to so many steps
-    older, for which the loss corrects; 0 takes turns, as is necessary on a single GPU if engines have more than half of its
+    """largest number of steps by which the policy of the replies may be older than the trained one, for which the loss corrects;
+    above 0 engines and trainer work concurrently, 0 alternates. A single GPU needs 0 if engines have more than half of its
     memory"""
     validation_steps: int = Field(default=10, ge=0)
     """steps between greedy validations on the validation questions (format.validation_fraction, format.split_by); the best
@@ -128,7 +128,7 @@ class RlSections(Sections):
         temperature = PRESETS[self.rl.preset].temperature
         if not temperature:
             raise ConfigError(
-                f"rl.preset {self.rl.preset!r}: draws the same reply each time, so nothing can be compared. Take full."
+                f"rl.preset {self.rl.preset!r}: draws the same reply each time, so replies cannot be compared. Use full."
             )
         compares_with_engine = self.rl.max_lag > 0 or self.finetune.grpo.loss == "oapl"
         if temperature != 1 and compares_with_engine:
@@ -141,6 +141,6 @@ class RlSections(Sections):
         self.process.list_code()
         if not self.engine.logprobs and compares_with_engine:
             raise ConfigError(
-                "engine.logprobs off: with rl.max_lag, and with the loss oapl, training has to know how likely a reply was to "
-                "the policy that drew it. Turn it on."
+                "engine.logprobs off: with rl.max_lag, and with the loss oapl, training needs the log-probabilities of the "
+                "policy that drew a reply. Turn it on."
             )

@@ -92,8 +92,8 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     counts = course.summarise()
     if not counts["learned_questions"]:
         raise TrainError(
-            f"{stage_dir}: nothing was learned, since the samples of every question earned the same. Take harder questions, more "
-            "of them (rl.questions_per_step) or more samples of each (rl.samples_per_question)."
+            f"{stage_dir}: nothing was learned, because the samples of every question had the same reward. Use harder questions, "
+            "more of them (rl.questions_per_step) or more samples of each (rl.samples_per_question)."
         )
     lineage = inputs.read_lineage()
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}

@@ -41,25 +41,23 @@ class RolloutConfig(BaseConfig):
     keep_engines: bool = True
     """keep a pipeline's engines running between its stages, and asleep while it trains; otherwise each stage starts its own"""
     workers_per_engine: int = Field(default=0, ge=0)
-    """processes that search and keep records for a kept engine, because a small model on a GPU outpaces a single one; 0 takes
-    one for every 2 CPU cores of the engine, at most 8"""
+    """processes that search and keep records for a kept engine, because a small model on a GPU is faster than a single process; 0
+    uses one for every 2 CPU cores of the engine, at most 8"""
     concurrent_rollouts: int = Field(default=256, ge=1)
     """concurrent rollouts of an engine"""
     chunk_rollouts: int = Field(default=0, ge=0)
-    """rollouts that an engine is given at once, which take memory; the samples of a question stay together. 0 takes 8, or a
-    hundredth of concurrent_rollouts if that is more"""
+    """rollouts that are assigned to an engine at once; the samples of a question stay together, and more rollouts need more
+    memory. 0 uses 8, or a hundredth of concurrent_rollouts if that is more"""
     tool_hosts: tuple[ToolHostConfig, ...] = ()
-    """tools that are slow or can crash, each on actors of its own for all engines; the others run in threads of the calling
-    processes"""
+    """slow or crash-prone tools to run in separate actors for all engines; the others run in threads of the calling processes"""
     node_dir: Path | None = None
     """folder on each node's own disk; the first engine copies the index there, and all engines of the node search that copy.
-    Without it they search the index in the run's folder, which is slow at first on a network disk. A node that does not see
-    the run's folder keeps there what it fetches from storage.uri. Its contents belong to this user only, and nothing is
-    removed"""
+    Without it they search the index in the run's folder, which is slow at first on a network disk. A node that does not see the
+    run's folder also stores data from storage.uri there. Only this user can read it, and nothing is removed"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; unwritten ones are repeated after a kill"""
     max_tries: int = Field(default=3, ge=1)
-    """attempts at a failing rollout before it is set aside; a start with more attempts takes it up again"""
+    """attempts at a rollout before it is set aside; a later start with more attempts tries it again"""
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
     """share of failed rollouts above which the stage stops, checked from 20 rollouts on, or does not count as finished"""
 
@@ -96,8 +94,8 @@ class JudgeConfig(BaseConfig):
     """A model that says whether an answer means what a gold answer means, where the letters differ."""
 
     enabled: bool = False
-    """have a judge assess the answers to questions with gold answers: evaluate reports semantic accuracy beside ANLS*, process
-    uses the verdict instead of ANLS*"""
+    """let a judge assess the answers to questions with gold answers: evaluate reports semantic accuracy in addition to ANLS*,
+    process uses the verdict instead of ANLS*"""
     engine: EngineConfig = EngineConfig()
     """the engine of the judge, as the section `engine`: an endpoint, or a local model, which takes a GPU if there is one"""
     max_tokens: int = Field(default=1024, ge=16)

@@ -61,7 +61,7 @@ TURN_COUNTS = {
 }
 QUESTION_COUNTS = {
     "sampled_questions": "questions with several rollouts that searched",
-    "one_query_questions": "questions of those whose rollouts all asked one and the same query",
+    "one_query_questions": "such questions whose rollouts all wrote the same query",
 }
 """Of the questions of one chunk: a question that is cut by the end of a chunk counts in both."""
 COUNTS = ROLLOUT_COUNTS | TURN_COUNTS | QUESTION_COUNTS

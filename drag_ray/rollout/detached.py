@@ -50,8 +50,8 @@ def _detach(options: WorkerOptions, keep: Keep) -> WorkerOptions:
     problem = f"the node {socket.gethostname()} does not see {options.run_dir}"
     if not options.stored or options.node_dir is None:
         raise ConfigError(
-            f"{problem}. Keep the run on storage that all nodes share, or say with storage.uri where its finished stages are, "
-            "and with rollout.node_dir where each node may put what it fetches of them."
+            f"{problem}. Keep the run on storage that all nodes share, or set storage.uri to the place of its finished stages, "
+            "and rollout.node_dir to a folder on each node for fetched files."
         )
     if options.engine.backend == "openai":
         raise ConfigError(f"{problem}, where the replies of an endpoint are counted. Ask it from nodes that see the folder.")

@@ -83,7 +83,7 @@ def check_failure_rate(num_failed: int, num_rollouts: int, max_failure_rate: flo
         raise TooManyFailuresError(
             f"{num_failed} of {num_rollouts} rollouts failed, more than max_failure_rate {max_failure_rate:.0%}.\n"
             f"{describe_errors(errors)}\n"
-            "Fix the cause, or raise rollout.max_failure_rate, and start the run again: it continues with what is unfinished."
+            "Fix the cause, or raise rollout.max_failure_rate, and start the run again: it continues with the unfinished ones."
         )
 
 
@@ -95,7 +95,7 @@ def write_problems(run_dir: Path, max_tries: int) -> None:
 def _list_problems(run_dir: Path, max_tries: int) -> Iterator[RolloutProblem]:
     for path in journal.list_files(run_dir, CORRUPT_DIR_NAME):
         place = f"{CORRUPT_DIR_NAME}/{path.name}"
-        yield RolloutProblem(place, 1, "its bytes are not those that were written; its rollouts were run again")
+        yield RolloutProblem(place, 1, "its bytes have changed; its rollouts were run again")
     failures = read_failures(run_dir)
     finished_ids = journal.read_finished_ids(run_dir) if failures else set[str]()
     for rollout_id, failed in sorted(failures.items()):

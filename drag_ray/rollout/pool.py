@@ -61,7 +61,7 @@ def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, n
     if per_gpu > 1 and group > 1:
         raise ConfigError(
             f"rollout.engines_per_gpu is {per_gpu} and engine.tensor_parallel_size {group}: an engine either shares a GPU or "
-            "takes several. Leave one of them at 1."
+            "uses several. Set one of them to 1."
         )
     num_engines = settings.num_engines or (sum(node.gpus // group for node in nodes) * per_gpu if use_gpu else 1)
     if not num_engines:

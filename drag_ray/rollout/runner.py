@@ -153,7 +153,7 @@ def _say_room(options: WorkerOptions, settings: RolloutConfig) -> None:
     room = pool.count_room(nodes)
     if room < pool.num_engines:
         _logger.warning(
-            f"engines: {pool.num_engines} are asked for, and the cluster has room for {room} now. Those begin, the others when "
+            f"engines: {pool.num_engines} are requested, and the cluster has room for {room} now. Those begin, the others when "
             "nodes come. If none will, lower rollout.num_engines or engine.tensor_parallel_size."
         )
 
@@ -250,6 +250,5 @@ def find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRay
     if last_error and last_error not in last_words:
         last_words = f"{last_words}; the last error in their log: {last_error}"
     return EngineDiedError(
-        f"the engines stopped ({last_words}). See {run_dir / LOGS_DIR_NAME} for their output. "
-        "Starting the stage again goes on with what has not finished."
+        f"the engines stopped ({last_words}). See {run_dir / LOGS_DIR_NAME} for their output. Start the stage again to continue."
     )

@@ -102,8 +102,8 @@ class ImageEmbeddingConfig(BaseConfig):
     """Vectors of the pictures of pages (corpus.page_images), for the tool image_search and searches with images."""
 
     model: NameOrUri = ""
-    """a model that embeds texts and images alike (CLIP, SigLIP and their like), as a folder, a Hugging Face name or a place in
-    an object store (see engine.model); empty for an index without such vectors"""
+    """a model that embeds texts and images (CLIP, SigLIP and the like): a folder, a Hugging Face name or a place in an object
+    store (see engine.model); empty for an index without such vectors"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights; the vectors are float32"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -125,20 +125,20 @@ class ReaderConfig(BaseConfig):
     section: ClassVar[str] = "rerank"
 
     model: NameOrUri = ""
-    """a cross-encoder (a model that classifies sequences), or a causal model, which is asked whether the page answers the
-    question; as a folder, a Hugging Face name or a place in an object store (see engine.model). Or the folder of the adapter that
-    finetune has trained with the method rerank, which knows its base model and what it is told"""
+    """a cross-encoder (a sequence classifier), or a causal model, which is asked whether the page answers the question; a folder,
+    a Hugging Face name or a place in an object store (see engine.model). Or the folder of an adapter trained with the method
+    rerank, which records its base model and prompt"""
     base: NameOrUri = ""
-    """base model of an adapter; empty takes the one that the adapter's folder names, unless that is in an object store,
-    because a folder of unknown origin must not cause downloads"""
+    """base model of an adapter; empty uses the one recorded in the adapter's folder, but never fetches it from an object store,
+    because adapters are untrusted"""
     instruction: str = RELEVANCE_INSTRUCTION
     """task description in the prompt of a causal model"""
     dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
-    """number format of the model's weights; int8: of a cross-encoder on a CPU, which ONNX Runtime runs in less time, and whose
-    scores depend a little on the pages read at once"""
+    """number format of the model's weights; int8 runs a cross-encoder on a CPU with ONNX Runtime, which is faster; its scores
+    depend a little on the pages of a batch"""
     device: Literal["auto", "cpu", "gpu"] = "cpu"
-    """device of the model; auto takes a GPU if there is one. An endpoint's model shares the GPU with the engine, which has to
-    leave it room (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, after the engines have finished"""
+    """device of the model; auto uses a GPU if there is one. An endpoint's model shares the GPU with the engine (lower
+    engine.gpu_memory_utilization); an evaluation's uses all GPUs of the cluster after the engines have finished"""
     batch_size: int = Field(default=16, ge=1)
     """windows that the model reads at once"""
 
@@ -158,8 +158,8 @@ class RerankConfig(ReaderConfig):
     """let an endpoint use a reranker that was trained for another index; on another collection it can order pages far worse
     than the search. An index that has grown counts as another one; an evaluation warns instead of refusing"""
     weight: float | None = Field(default=None, ge=0.0, le=1.0)
-    """weight of the model's score; the score of the search has the rest, both standardised over the pages that it reads; 1,
-    the default, is the model alone. With the baseline `features` these have the rest, and by default an evaluation learns both
+    """weight of the model's score; the rest is that of the search, both standardised over the pages that the model reads; 1, the
+    default, uses only the model. With the baseline `features` these have the rest, and by default an evaluation learns both
     weights on validation questions"""
     depth: int = Field(default=50, ge=1)
     """best pages of a ranking that the model reads, at least as many as are requested"""

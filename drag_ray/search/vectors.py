@@ -132,7 +132,7 @@ class PageVectors:
         if not self.record.is_of(probe):
             raise SearchIndexError(
                 f"{self.vectors_dir}: the embedding model {self.record.embedding.get('model')!r} is no longer the one that "
-                f"made these vectors. Put that one back, or make them again: {_name_command(self.vectors_dir)}"
+                f"made these vectors. Restore that model, or embed the pages again: {_name_command(self.vectors_dir)}"
             )
 
     def rank(self, query: np.ndarray, top_k: int, shown: np.ndarray | None = None) -> Ranking:

@@ -94,7 +94,7 @@ class EndpointClient:
             if line.startswith(_DATA):
                 event = self._read(line.removeprefix(_DATA))
                 if event.get("type") == "error":
-                    raise ServeError(_find_message(event) or f"{self.url}: an error, and no word of what it is")
+                    raise ServeError(_find_message(event) or f"{self.url}: an error without a message")
                 yield event
 
     def _list_lines(self, path: str, body: dict[str, Any]) -> Iterator[bytes]:

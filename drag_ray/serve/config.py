@@ -30,8 +30,8 @@ class ServedRerankConfig(RerankConfig):
     """The order in which an endpoint shows pages: that of a model that reads them, of features, or of both."""
 
     features: Path | None = None
-    """folder of an evaluation that learned the baseline `features`: pages are ordered by them, alone or combined with the
-    model's scores"""
+    """folder of an evaluation that learned the baseline `features`, which then reorders pages, alone or combined with the model's
+    scores"""
 
 
 class ServeConfig(BaseConfig):
@@ -46,8 +46,8 @@ class ServeConfig(BaseConfig):
     adapters: tuple[str, ...] = ()
     """adapters as name=folder; when empty, the adapter of this run's finetune stage is served as `tuned`"""
     evaluation: Path | None = None
-    """folder of a finished evaluation that chose question weights (evaluate.question_weights); models that it compared under
-    their served names are asked with these weights"""
+    """folder of a finished evaluation that chose question weights (evaluate.question_weights); the endpoint uses them for models
+    of the same name"""
     adapter_dirs: tuple[Path, ...] = ()
     """folders from which adapters may be loaded while the endpoint runs (`/v1/load_lora_adapter`); empty allows none"""
     api_key: SecretStr = SecretStr("")
@@ -56,8 +56,7 @@ class ServeConfig(BaseConfig):
     """file that holds the key, or several keys with the groups of documents that each may see (docs/security.md); only its owner
     may have access"""
     index_check_s: float = Field(default=5, ge=0)
-    """seconds between looks for a newer index of the run, which replaces the one that is searched, without a restart; 0 never
-    looks"""
+    """seconds between checks for a newer index of the run, which replaces the current one without a restart; 0 never checks"""
     max_body_mib: float = Field(default=32, gt=0)
     """largest request, in MiB; page images are part of it"""
     max_tokens: int = Field(default=8192, ge=1)
@@ -65,13 +64,13 @@ class ServeConfig(BaseConfig):
     max_question_chars: int = Field(default=4096, ge=1)
     """longest question to search or ask for, in characters"""
     max_reply_s: float = Field(default=30, gt=0)
-    """seconds that an engine may take for each reply to a search or a question; then the request is refused (504). A question
-    can be written so that a model continues to agent.max_tokens"""
+    """seconds for each reply to a search or a question, after which the request is refused (504). A question can be written so
+    that a model continues to agent.max_tokens"""
     max_sequences: int = Field(default=64, ge=1)
     """replies to one request: its prompts times its `n`"""
     grammars: bool = True
-    """allow requests to constrain replies to a schema, a pattern or a grammar (`response_format`, `structured_outputs`,
-    required tool calls). An expensive one takes an engine seconds at each token, while all others wait"""
+    """allow requests to constrain replies to a schema, a pattern or a grammar (`response_format`, `structured_outputs`, required
+    tool calls). An expensive one can take an engine seconds at each token and delays all others"""
     retrieval: RetrievalName = "bm25"
     """search where a request does not name one; dense and hybrid need the index stage's embedding.model"""
     rerank: ServedRerankConfig = Field(
@@ -95,13 +94,13 @@ class ServeConfig(BaseConfig):
     max_replicas: int = Field(default=0, ge=0)
     """largest number of engines: above num_replicas, Ray Serve starts and ends engines with the load; 0 keeps num_replicas"""
     target_ongoing_requests: float = Field(default=0, ge=0)
-    """requests of each engine at which autoscaling aims; 0 takes engine.max_num_seqs"""
+    """target number of requests per engine for autoscaling; 0 uses engine.max_num_seqs"""
     upscale_delay_s: float = Field(default=30, ge=0)
     """seconds of a higher load before another engine starts"""
     downscale_delay_s: float = Field(default=600, ge=0)
     """seconds of a lower load before an engine ends"""
     drain_timeout_s: float = Field(default=600, ge=0)
-    """seconds that an ending engine may take for its running requests"""
+    """seconds that a stopping engine has for its running requests"""
     tool_call_parser: str = AUTO
     """vLLM's parser of tool calls, for chats with tools; auto takes that of the model's family, or of adapters that were
     trained to call functions, and none for an unknown family; empty for none"""
@@ -110,8 +109,8 @@ class ServeConfig(BaseConfig):
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where the engines run; auto takes GPUs if the cluster has one when the stage starts"""
     adapter_places: int = Field(default=4, ge=1)
-    """adapters that an engine uses at the same time, with adapter_dirs; requests to others wait. On a CPU only so many can be
-    loaded, on GPUs any number"""
+    """adapters that an engine uses at the same time, with adapter_dirs; requests for others wait. On a CPU this also limits the
+    number that can be loaded"""
     max_lora_rank: int = Field(default=0, ge=0)
     """highest rank of an adapter; 0 takes the highest of the given adapters, at least 16"""
 

@@ -322,8 +322,8 @@ def _list_doubts(search_dir: Path, config: ServeConfig) -> Iterator[str]:
         model = read_features(config.rerank.features, "serve.rerank.features")
         if config.rerank.model and config.rerank.weight is None and model.with_model is None:
             raise ConfigError(
-                f"serve.rerank.features {str(config.rerank.features)!r}: learned without a model beside it, so what "
-                "serve.rerank.model counts is not known. Evaluate with `features` and `rerank`, or set serve.rerank.weight."
+                f"serve.rerank.features {str(config.rerank.features)!r}: learned without a model, so the weight of "
+                "serve.rerank.model is not known. Evaluate with `features` and `rerank`, or set serve.rerank.weight."
             )
         if doubt := describe_other_features(model, read_fingerprint(search_dir)):
             yield doubt

@@ -28,7 +28,7 @@ def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ())
         return []
     listed = read_list(stage_dir, manifest)
     if listed is None:
-        return [Damage(LIST_NAME, "is missing or not what was written")]
+        return [Damage(LIST_NAME, "is missing or was changed")]
     return checksums.find_damage(stage_dir, listed, whole, tuple(f"{name}/" for name in but))
 
 
@@ -120,7 +120,7 @@ def accept_changes(stage_dir: Path) -> list[Damage]:
     manifest = artifacts.require_manifest(stage_dir)
     listed = read_list(stage_dir, manifest)
     if listed is None:
-        raise DamageError(f"{stage_dir / LIST_NAME}: is missing or not what was written. Run: {manifest.command}")
+        raise DamageError(f"{stage_dir / LIST_NAME}: is missing or was changed. Run: {manifest.command}")
     changes = checksums.find_damage(stage_dir, listed, whole=True)
     changed = {change.path for change in changes}
     there = [path for path in sorted(changed) if (stage_dir / path).is_file()]

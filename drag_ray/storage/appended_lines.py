@@ -79,4 +79,4 @@ def parse_lines(path: Path, lines: Iterable[bytes], kind: TypeAdapter[T], first:
             yield kind.validate_json(line, strict=True)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"]
-            _logger.warning(f"{path}: line {number} is passed over: it is not what is written there ({problem})")
+            _logger.warning(f"{path}: line {number} is skipped: it is not in the format of this file ({problem})")

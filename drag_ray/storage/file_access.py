@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drag_ray.errors import ArtifactError, DragRayError
 
-_VERIFY = "`drag-ray verify` on its run says what does it again."
+_VERIFY = "`drag-ray verify` on its run names the command that repeats it."
 _DECODERS = ("pyarrow", "polars", "pyo3_runtime", "safetensors", "zipfile")
 """Modules whose errors say that a file is not what was written and are no ValueErrors; the third has the panics of Rust."""
 
@@ -76,7 +76,7 @@ def open_own_folder(place: Path) -> Path:
     """
     folder = make_private(place / f"drag_ray-{os.getuid()}")
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise ArtifactError(f"{folder}: somebody else has made it, and could change what is put there. Name another place.")
+        raise ArtifactError(f"{folder}: another user owns it and could change its files. Choose another place.")
     return folder
 
 

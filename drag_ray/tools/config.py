@@ -80,7 +80,7 @@ class McpServerConfig(BaseConfig):
     command: tuple[str, ...] = ()
     """the command with its arguments; every process that calls the tools starts one. It runs with the rights of that process"""
     environment: tuple[str, ...] = ()
-    """names of environment variables that the command is given, beside PATH, HOME and the like"""
+    """names of environment variables that are passed to the command in addition to PATH, HOME and the like"""
     address: str = ""
     """address of a server that speaks streamable HTTP, for example https://tools.example.org/mcp; redirects are not followed"""
     key_variable: str = ""

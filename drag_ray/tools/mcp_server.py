@@ -101,7 +101,7 @@ class McpServer:
         shown = [part for part in result.content if part.type == "image" and self._config.shows_images]
         text = "\n".join(_to_text(part) for part in result.content if part not in shown)
         if result.is_error:
-            raise ToolError(text or "the server says that the call failed, and not why")
+            raise ToolError(text or "the call failed, and the server gives no reason")
         return Observation(text, tuple(ObservedImage(_to_picture(part), f"from {self._config.name}") for part in shown))
 
     def _ask(self, ask: Callable[[Any], Awaitable[T]], timeout_s: float | None = None) -> T:

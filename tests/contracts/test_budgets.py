@@ -17,13 +17,13 @@ LINES = {
     "cli": 730,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_450,
+    "corpus": 4_470,
     "embed": 90,
-    "engine": 4_080,
-    "evaluate": 5_820,
+    "engine": 4_090,
+    "evaluate": 5_810,
     "examples": 280,
     "feedback": 1_760,
-    "finetune": 5_920,
+    "finetune": 5_950,
     "format": 2_760,
     "index": 960,
     "pipeline": 1_480,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 463
 OPTIONS = 406
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_570
+TEST_LINES = 54_630
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

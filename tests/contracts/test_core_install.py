@@ -110,7 +110,7 @@ COMMAND_LINES = {
     "compare runs/small runs/small": "works",
     "verify runs/small": "works",
     "status runs/small": "works",
-    "cost runs/small": "no finished stage has noted what it cost",
+    "cost runs/small": "no finished stage has recorded its cost",
     "review runs/small --port 0": "serve",
     "kinds runs/small": "/questions: no manifest.json",
     "learn runs/small": "no feedback",

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from figure_cells import short, to_table
+from figure_cells import RESULTS_DIR, short, to_table
+from figure_machines import UNKNOWN, list_machines
 from figures import FIGURES, ROOT, accept_sentences, list_figures, list_files, list_unread, mark_result, write_figures
 
 FILES = [path for path in list_files() if list_figures(path.read_text())]
@@ -37,6 +38,12 @@ def test_sentences_were_read_since_their_results_changed(path: Path) -> None:
     assert list_unread(path.read_text()) == [], (
         "read them beside the results, mend them, then: python benchmarks/figures.py --accept"
     )
+
+
+def test_every_result_names_the_machine_that_it_was_measured_on() -> None:
+    machines = {path.stem: list_machines(path.stem) for path in RESULTS_DIR.glob("*.json")}
+    assert {name for name, found in machines.items() if UNKNOWN in found} == {"effect", "learning_curve"}
+    assert "1 H200" in machines["equal_terms"][0]
 
 
 def test_a_result_that_changes_asks_for_its_sentences_to_be_read() -> None:

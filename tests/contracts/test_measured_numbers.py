@@ -37,7 +37,7 @@ ALLOWED = (
     ("docs/security.md", "on 100,000 pages:", "what a test is run on"),
     ("docs/serve.md", "more than 1 MiB", "a limit"),
     ("docs/serve.md", "at most 10,000 values, 1,000 items of", "a limit"),
-    ("docs/serve.md", "64 KiB beside its texts, 1 MiB where its prompt", "limits"),
+    ("docs/serve.md", "64 KiB apart from its texts, 1 MiB if its prompt", "limits"),
     ("docs/serve.md", "1 GB of all requests", "a limit"),
     ("docs/serve.md", "most 20 MiB and 50 million pixels", "limits"),
     ("docs/serve.md", "more than 4 KiB with 413", "a limit"),
@@ -48,10 +48,11 @@ ALLOWED = (
     ("docs/tools.md", "ANLS* of at least .5", "a limit"),
     ("docs/tools.md", "worth 1, .5 and 0", "what verdicts are worth"),
     ("docs/tools.md", "(.8 accuracy + .2 quality)", "a rule of OpenSearch-VL"),
-    ("docs/train.md", "from some 350 questions on", "advice; rankers_few.json is behind it"),
+    ("docs/train.md", "fewer than about 350 questions", "advice; rankers_few.json is behind it"),
+    ("docs/train.md", "from about 350 questions on", "advice; rankers_few.json is behind it"),
     ("docs/train.md", "4 questions for the reranker", "a choice in the recipe"),
     ("docs/train.md", "1,200 tokens", "follows from the size of the picture"),
-    ("docs/train/rankers.md", "some 350 questions", "advice; rankers_few.json is behind it"),
+    ("docs/train/rankers.md", "about 350 questions", "advice; rankers_few.json is behind it"),
 )
 """File, phrase, and what it is in place of a figure."""
 

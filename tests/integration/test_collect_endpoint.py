@@ -88,7 +88,7 @@ def test_a_spent_budget_keeps_what_is_finished_and_a_larger_one_goes_on(start: S
     stopped = start("collect", run_dir, served, *limits, "--engine.endpoint.budget", "0.5")
     assert stopped.returncode == 1, stopped.stderr[-3000:]
     assert "BudgetError" in stopped.stderr
-    assert "the budget is 0.5. What is finished is kept" in stopped.stderr
+    assert "the budget is 0.5. Finished work is kept" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     num_asked = len(served.asked)
     assert 5 <= num_asked <= 6  # five replies cost 0.55; the sixth was under way

@@ -67,7 +67,7 @@ def test_engines_take_the_gpus_of_one_node_each_and_those_that_fit_do_the_work(
     options = build_options(tmp_path, EngineConfig(device="gpu", tensor_parallel_size=2), num_awaited=2)
     counts = run_plan(plan, options, RolloutConfig(num_engines=3, concurrent_rollouts=4, chunk_rollouts=4), "test")
     assert (counts["finished"], counts["unfinished"]) == (32, 0)
-    assert "engines: 3 are asked for, and the cluster has room for 2 now" in caplog.text
+    assert "engines: 3 are requested, and the cluster has room for 2 now" in caplog.text
     places = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
     [large] = [node["NodeID"] for node in ray.nodes() if node["Resources"].get("GPU") == 4]
     assert [place["node"] for place in places] == [large, large]

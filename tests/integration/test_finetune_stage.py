@@ -271,7 +271,7 @@ def test_a_reranker_learns_the_answer_that_it_is_then_asked_for(tmp_path: Path, 
     )
     assert here > lost + 1
     assert "tells pages that answer a question from others" in (adapter_dir / "README.md").read_text()
-    with pytest.raises(TrainError, match="adapter: a reranker, which says of pages whether they answer a question"):
+    with pytest.raises(TrainError, match="adapter: a reranker, which judges pages and writes no query"):
         check_adapter_writes(adapter_dir)
 
 

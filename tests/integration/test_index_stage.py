@@ -198,7 +198,7 @@ def test_a_scan_under_a_long_stamp_is_named_without_ocr_and_files_within_a_pdf_a
     assert (counts["pages"], counts["doubtful_pages"], counts["attachments"], counts["set_aside"]) == (1, 1, 1, 1)
     reasons = [json.loads(line)["reason"] for line in (path / "problems.jsonl").read_text().splitlines()]
     assert "tender7.xlsx" in reasons[0]
-    assert reasons[1].startswith("Its text layer is short beside pictures")
+    assert reasons[1].startswith("Its text layer is short, and the page has pictures")
     counts, path = run_index(tmp_path / "again", documents=str(folder), questions="", ocr_min_chars=20)
     assert (counts["pages_by_ocr"], counts["doubtful_pages"]) == (1, 1)
     assert "Tail rotor torque" in read_rows(path)[0]["text"]

@@ -144,7 +144,7 @@ def _write_arguments(arguments: dict[str, Any]) -> str:
     try:
         return to_encodable(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
     except ValueError:
-        raise CallError("arguments holds what is no number") from None
+        raise CallError("arguments contains a value that is not a number") from None
     except RecursionError:
         raise CallError("arguments is nested too deeply") from None
 

@@ -14,7 +14,7 @@ INSTRUCTIONS = (
 def check(config: AgentConfig) -> None:
     """ValueError unless a reply may be an answer."""
     if config.max_iterations == 1:
-        raise ValueError("the task answer takes several replies, the last of which answers; raise max_iterations")
+        raise ValueError("the task answer needs several replies, the last one for the answer; raise max_iterations")
 
 
 TASK = Task(

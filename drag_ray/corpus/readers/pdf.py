@@ -34,8 +34,8 @@ from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
 from drag_ray.types import Page
 
-UNREADABLE = "holds characters that stand for no letter within its words"
-_UNEXPLAINED = "is short beside pictures without text on them"
+UNREADABLE = "contains characters without a letter within its words"
+_UNEXPLAINED = "is short, and the page has pictures whose text is missing"
 _STAMPED = "lacks a stamp or a signature"
 
 _NO_LETTER = "\x01\x03-\x08\x0b\x0e-\x1f\x7f-\x9f\ue000-\uf01f\uf021-\uf8ff\ufffd\U000f0000-\U0010ffff"
@@ -296,7 +296,7 @@ def _build_doubt_problem(place: str, layer: _TextLayer, page: Page) -> Problem:
 
 
 def _build_attachment_problem(path: Path, what: str) -> Problem:
-    return Problem(str(path), f"holds {what}, not read. Save among the documents what is to be read.", "attachment")
+    return Problem(str(path), f"holds {what}, not read. Save its files among the documents to read them.", "attachment")
 
 
 def _build_render(document: Any, number: int) -> Render:

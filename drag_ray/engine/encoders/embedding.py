@@ -116,7 +116,7 @@ class Embedder:
         if size - taken <= overlap:
             raise ConfigError(
                 f"embedding.window_tokens {size}: the model's marks and the page prompt take {taken} of them and "
-                f"overlap_tokens {overlap} more, which leaves nothing. Set larger windows or a smaller overlap."
+                f"overlap_tokens {overlap} more, so no token is left for the text. Set larger windows or a smaller overlap."
             )
         return size - taken
 

@@ -83,8 +83,8 @@ class Spending:
         cost = self.compute_cost()
         if cost >= self._terms.budget:
             raise BudgetError(
-                f"the replies of {self._terms.address} have cost {cost:.4g}, and the budget is {self._terms.budget:.4g}. What is "
-                "finished is kept: run the same command with a larger endpoint.budget to continue."
+                f"the replies of {self._terms.address} have cost {cost:.4g}, and the budget is {self._terms.budget:.4g}. "
+                "Finished work is kept: run the same command with a larger endpoint.budget to continue."
             )
 
     def _read_on(self) -> None:

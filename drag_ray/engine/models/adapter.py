@@ -153,7 +153,7 @@ def check_adapter_writes(adapter_dir: Path) -> None:
         )
     if is_reranker(adapter_dir):
         raise TrainError(
-            f"{adapter_dir}: a reranker, which says of pages whether they answer a question and writes no query. Give it as "
+            f"{adapter_dir}: a reranker, which judges pages and writes no query. Give it as "
             "evaluate.rerank.model or serve.rerank.model, and here the adapter of another finetune.method."
         )
     check_adapter_changes(adapter_dir)
@@ -200,7 +200,7 @@ def _refuse_unserved_parts(adapter_dir: Path) -> None:
     parts += sorted(f"{name} {shape}" for name, shape in shapes.items() if not _fits_its_pair(name, shapes, rank))
     if parts:
         raise TrainError(
-            f"{adapter_dir}: an engine would not write with all of this adapter: {_list_some(parts)}. Expected LoRA matrices of "
+            f"{adapter_dir}: an engine cannot use all of this adapter: {_list_some(parts)}. Expected LoRA matrices of "
             "linear layers of the language model alone: merge it into its base model and give the merged model as engine.model, "
             "or train again with such finetune.target_modules."
         )

@@ -28,8 +28,8 @@ def check_functions_shown(model: str, functions: Sequence[dict[str, Any]]) -> No
         problem = _find_problem(tokenizer, function)
         if problem:
             raise ConfigError(
-                f"tool {function['function']['name']!r}: the chat template of engine.model {model!r} {problem}. Change what the "
-                "tool says of itself, choose a model that was trained to call functions, or set agent.protocol to tags."
+                f"tool {function['function']['name']!r}: the chat template of engine.model {model!r} {problem}. Change the "
+                "tool's description, choose a model that was trained to call functions, or set agent.protocol to tags."
             )
 
 

@@ -45,7 +45,7 @@ def read_shapes(weights_path: Path) -> dict[str, list[int]]:
         with weights_path.open("rb") as stream:
             (header_bytes,) = struct.unpack("<Q", stream.read(8))
             if header_bytes > weights_path.stat().st_size:
-                raise ValueError(f"its header is said to have {header_bytes:,} bytes")
+                raise ValueError(f"its header claims to have {header_bytes:,} bytes")
             header = parse_json(stream.read(header_bytes))
         return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
     except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError) as error:

@@ -96,4 +96,6 @@ def read_note(folder: Path, kind: type[_Note] = RerankerNote) -> _Note | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise DataError(f"{path}: not the note that finetune leaves beside a model ({error}). Run finetune again.") from None
+        raise DataError(
+            f"{path}: not the file that finetune writes into a model's folder ({error}). Run finetune again."
+        ) from None

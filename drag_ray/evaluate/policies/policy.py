@@ -138,4 +138,4 @@ def _with_adapter(base: EngineConfig, folder: Path) -> EngineConfig:
 def _refuse_repeated(names: Sequence[str]) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ConfigError(f"evaluate: the policy name {repeated[0]!r} is given twice. Each policy needs a name of its own.")
+        raise ConfigError(f"evaluate: the policy name {repeated[0]!r} is given twice. Give each policy a different name.")

@@ -116,7 +116,7 @@ def write_finding(difference: Difference, criterion: Criterion) -> str:
 def write_split(comparison: Comparison, context: ReportContext) -> str:
     """The split of the questions, with a warning where choices may have been made by them."""
     if comparison.split != TEST:
-        return "VALIDATION questions: choices made on them are biased in their favour. The test questions were not asked."
+        return "VALIDATION questions: choices made on them bias these results upwards. The test questions were not used."
     if not context.num_exposures:
         return "TEST questions."
     earlier = f"Earlier evaluations of this run asked them {context.num_exposures} times"
@@ -142,7 +142,7 @@ def write_settings(comparison: Comparison, context: ReportContext) -> list[str]:
 
 
 def _write_clusters(comparison: Comparison) -> str:
-    sizes, over, warning = comparison.clusters, "questions, of which no two share a document", ""
+    sizes, over, warning = comparison.clusters, "questions from different documents", ""
     if sizes.largest > 1:
         over = f"{sizes.num_clusters} clusters of questions on the same documents, the largest of {sizes.largest}, "
         over += f"together worth {sizes.num_effective:.0f} of equal size"

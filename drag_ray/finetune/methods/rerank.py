@@ -65,8 +65,8 @@ class Rerank(AdapterMethod):
             write_prompt(tokenizer.tokenizer, "", "", self.instruction)
         except Exception as error:  # a template is a program, which raises what it likes
             raise TrainError(
-                f"the chat template does not take a system message and a question ({str(error)[:200]}), so the model can be no "
-                "reranker. Set engine.model to another one."
+                f"the chat template does not take a system message and a question ({str(error)[:200]}), so the model cannot be "
+                "a reranker. Set engine.model to another one."
             ) from None
 
         def tokenize_row(row: Row) -> TokenizedPassage:

@@ -46,7 +46,7 @@ async def check_effect(engine: Any, adapter: Any) -> None:
     if effect <= max(noise, _ROUNDING):
         raise ServeError(
             f"it changes nothing: log-probabilities differ by {effect:.2g} from those of the base model, whose own "
-            f"differ by {noise:.2g} from one reading to the next. Look whether it was made for this model, and train longer"
+            f"differ by {noise:.2g} from one reading to the next. Check that it was trained for this model, and train longer"
         )
 
 
@@ -307,7 +307,7 @@ class AdapterRegistry:
             await self._catch_up_with_engines()
             adapter = self._table.find(name)
             if adapter is None:
-                raise RefusalError(404, f"lora_name {name[:80]!r}: no such adapter. GET /v1/models lists those that there are.")
+                raise RefusalError(404, f"lora_name {name[:80]!r}: no such adapter. GET /v1/models lists the loaded ones.")
             await self._publish(tuple(other for other in self._table.adapters if other is not adapter), adapter)
         await self._wait_until_removed(adapter)
 

@@ -109,7 +109,7 @@ def read_keys(config: ServeConfig) -> tuple[Key, ...]:
         keys = (Key(key),) if key else ()
         if key and is_submitted_job():
             raise ServeError(
-                f"{KEY_VARIABLE}: the variables of a submitted job stand in the dashboard. Write a new key into a file that the "
+                f"{KEY_VARIABLE}: the dashboard shows the variables of a submitted job. Write a new key into a file that the "
                 "head can read, run `chmod 600` on it, and name it with --serve.api-key-file."
             )
     if not keys and not is_loopback(config.host):

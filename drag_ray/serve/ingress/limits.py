@@ -106,8 +106,8 @@ class Limits:
                 yield
         except TimeoutError:
             raise BudgetError(
-                f"a reply of the model took longer than serve.max_reply_s, {self.config.max_reply_s:g} s. Ask a shorter "
-                "question, or ask again when the endpoint has less to do."
+                f"a reply of the model took longer than serve.max_reply_s, {self.config.max_reply_s:g} s. Send a shorter "
+                "question, or try again when the endpoint is less busy."
             ) from None
 
     def check_values(self, body: dict[str, Any]) -> None:
@@ -138,9 +138,7 @@ class Limits:
         """
         grammars = _list_grammars(body)
         if grammars and not self.config.grammars:
-            raise RefusalError(
-                400, f"{grammars[0]}: the endpoint takes no form of replies from clients but JSON (serve.grammars)."
-            )
+            raise RefusalError(400, f"{grammars[0]}: the endpoint allows no constrained replies except JSON (serve.grammars).")
         if not self.allows_prompt_logprobs and _asks_prompt_logprobs(body):
             raise RefusalError(
                 400,
@@ -220,7 +218,7 @@ def _check_sizes(body: dict[str, Any], texts: set[str]) -> None:
     beside = {name: value for name, value in body.items() if name not in texts}
     if (num_bytes := len(json.dumps(beside))) > _MAX_BESIDE_BYTES:
         name = max(beside, key=lambda name: len(json.dumps(beside[name])))
-        allowed = f"{num_bytes:,} bytes beside the texts of the request; the endpoint allows {_MAX_BESIDE_BYTES:,}"
+        allowed = f"{num_bytes:,} bytes apart from the texts of the request; the endpoint allows {_MAX_BESIDE_BYTES:,}"
         raise RefusalError(400, f"{name[:80]}, and what else: {allowed}.")
     items = body.get("input")
     if isinstance(items, list) and len(items) > _MAX_ITEMS:

@@ -95,7 +95,7 @@ _REFUSALS = {
     429: RefusalError(
         429, "more requests are on their way than the endpoint can refuse. Ask again after the seconds of Retry-After."
     ),
-    500: RefusalError(500, "the request failed; the endpoint's log says how."),
+    500: RefusalError(500, "the request failed; see the endpoint's log."),
     503: RefusalError(503, "no engine is there to answer at this moment. Ask again after the seconds of Retry-After."),
 }
 """What an answer of the proxy's own means, by its status; an application that covers all paths leaves it none to miss."""

@@ -57,8 +57,8 @@ class Admission:
         if self._places.locked() and self._num_queued >= self._max_queued:
             raise RefusalError(
                 429,
-                f"{self._num_queued} requests wait, as many as may (serve.max_queued_requests). "
-                "Ask again after the seconds of Retry-After.",
+                f"{self._num_queued} requests wait, the most that may (serve.max_queued_requests). Try again after the seconds "
+                "of Retry-After.",
                 {"Retry-After": str(_RETRY_AFTER_S)},
             )
         self._num_queued += 1

@@ -184,7 +184,7 @@ class _Body:
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
                     self.is_cut = True
-                    raise ConnectionResetError("the client hung up before its request was complete")
+                    raise ConnectionResetError("the client disconnected before its request was complete")
                 yield message.get("body", b"")
                 more_body = message.get("more_body", False)
         finally:

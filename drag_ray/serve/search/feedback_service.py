@@ -128,7 +128,7 @@ class FeedbackService:
             await self._log.append(Mark(search.short, int(self._clock()), client, request.action, page, rank, following))
         except ArtifactError as error:
             _logger.error("feedback is not kept: %s", error)
-            raise RefusalError(503, "the feedback could not be kept; the endpoint's log says why.") from None
+            raise RefusalError(503, "the feedback could not be stored; see the endpoint's log.") from None
         return FeedbackAnswer(action=request.action, rank=rank)
 
     def _find(self, search_id: str, field: str, sender: Sender) -> IssuedSearch:

@@ -65,7 +65,7 @@ _NO_PICTURES = (
     "gone; the endpoint's log says which. Build it with --corpus.page-images --image-embedding.model FOLDER, or ask a model that "
     "sees images."
 )
-_SEES_NONE = "images: the served models read text alone. Start the endpoint with a model that sees images (engine.model)"
+_SEES_NONE = "images: the served models read only text. Start the endpoint with a model that sees images (engine.model)"
 _BY_PICTURES = ", or search with the model `question`, by what the pictures of pages are like"
 _HUNG_UP = 499
 """The status of a request whose client did not wait, as nginx counts it."""
@@ -163,7 +163,7 @@ class SearchService:
             opened_at=self._opened_at,
             pages=searcher.num_pages if shown is None else int(shown.sum()),
             filters=searcher.list_filters(),
-            problem="a newer index cannot be used; the endpoint's log says why." if problem and searcher.is_limited else problem,
+            problem="a newer index cannot be used; see the endpoint's log." if problem and searcher.is_limited else problem,
         )
 
     def warm_up(self, earlier: "SearchService") -> None:
@@ -458,7 +458,7 @@ def _read_query(trajectory: Trajectory) -> str | None:
 def _refuse(problem: object) -> RefusalError:
     """The refusal of a search that failed; what of the endpoint's own went wrong is said in its log alone."""
     _logger.error("a search failed: %s", problem)
-    return RefusalError(500, "the search failed; the endpoint's log says how.")
+    return RefusalError(500, "the search failed; see the endpoint's log.")
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:

@@ -115,7 +115,7 @@ def test_a_search_is_read_with_its_reasoning_wherever_that_stands(reply: str, re
 def test_nothing_is_read_from_a_reply_that_ends_within_its_reasoning(reply: str, reasoning: str) -> None:
     action = TAGS.parse(reply)
     assert (action.kind, action.query, action.answer, action.reasoning) == (ActionKind.INVALID, "", "", reasoning)
-    assert "did not come to its end" in action.problem
+    assert "did not end" in action.problem
 
 
 def test_the_first_action_after_the_reasoning_counts() -> None:
@@ -189,7 +189,7 @@ def test_an_answer_is_read_with_the_citations_that_can_be_read() -> None:
         ("<tool_call>[1]</tool_call>", "not a JSON object"),
         (write_call("search_documents", [1]), "arguments is not a JSON object"),
         (write_call("search_documents", "{"), "arguments is not JSON"),
-        ("<think>perhaps " + write_search("rotor"), "did not come to its end"),
+        ("<think>perhaps " + write_search("rotor"), "did not end"),
         (write_call("search_documents", {}), "needs a query"),
         (write_call("search_documents", {"query": 3}), "needs a query"),
         (write_call("provide_answer", {"answer": None}), "needs an answer"),
@@ -249,7 +249,7 @@ def test_an_order_is_read_after_its_reasoning_and_as_it_was_rendered() -> None:
         ("The third one.", "no <answer>"),
         ("<answer>[3, 1", "not closed"),
         ("<answer>third</answer>", "expected numbers"),
-        ("<think>hm", "did not come to its end"),
+        ("<think>hm", "did not end"),
     ],
 )
 def test_what_is_no_order_says_why(reply: str, problem: str) -> None:

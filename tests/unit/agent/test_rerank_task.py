@@ -186,7 +186,7 @@ def test_a_candidate_that_the_index_lacks_is_an_error_of_the_rollout(environment
         (["--agent.depth", "20"], r"depth 20 is below rerank\.candidates 50"),
         (["--agent.depth", "50", "--agent.rerank.step", "20"], r"step is 20, which must be less than window"),
         (["--agent.depth", "50", "--agent.tools", '["search", "zoom"]', "--agent.max-iterations", "2"], "does not search; leave"),
-        (["--agent.depth", "50", "--agent.tools", '["zoom"]'], "no reply could use what a tool returns"),
+        (["--agent.depth", "50", "--agent.tools", '["zoom"]'], "no reply could use the result of a tool"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_anything_runs(options: list[str], problem: str) -> None:

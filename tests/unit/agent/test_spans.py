@@ -179,7 +179,7 @@ async def test_a_collector_that_is_away_stops_nothing_and_is_complained_of_once(
         await tracer.deliver()
         assert time.monotonic() - started < 0.5
     complaints = [record.getMessage() for record in caplog.records]
-    assert complaints == [f"telemetry.endpoint {config.endpoint} takes no spans; they are dropped, and the work goes on"]
+    assert complaints == [f"telemetry.endpoint {config.endpoint} accepts no spans; they are dropped, and the work continues"]
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "file:///etc/passwd", "http://", "http://a b"])

@@ -68,7 +68,7 @@ def test_options_are_those_of_a_file_and_of_the_call_and_a_secret_is_none(tmp_pa
     path.write_text("seed = 3\n[agent]\ntop_k = 4\nmax_iterations = 2\n")
     config = drag_ray.open_run(tmp_path, path, agent={"top_k": 6}).config
     assert (config.run_dir, config.seed, config.agent.top_k, config.agent.max_iterations) == (tmp_path, 3, 6, 2)
-    with pytest.raises(ConfigError, match=r"options: serve\.api_key: a secret must not stand here") as error:
+    with pytest.raises(ConfigError, match=r"options: serve\.api_key: do not put a secret here") as error:
         drag_ray.open_run(tmp_path, serve={"api_key": "s3cret"})
     assert "s3cret" not in str(error.value)
 

@@ -71,7 +71,7 @@ def any_model_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("any_model_ranks")
 def test_reranking_needs_a_model(tmp_path: Path) -> None:
     evaluate = load(RunConfig, ["--evaluate.rerank.depth", "20"]).evaluate
-    with pytest.raises(ConfigError, match=r"baselines 'rerank': there is no model that ranks\. .*--evaluate\.rerank\.model"):
+    with pytest.raises(ConfigError, match=r"baselines 'rerank': no reranker is set\. .*--evaluate\.rerank\.model"):
         BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
     evaluate = load(RunConfig, ["--evaluate.rerank.depth", "20", "--evaluate.rerank.model", "ranker"]).evaluate
     baseline = BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))

@@ -164,14 +164,14 @@ def test_a_folder_of_a_node_that_somebody_else_has_made_is_refused(tmp_path: Pat
     folder = open_own_folder(tmp_path)
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ArtifactError, match=r"somebody else has made it.*Name another place"):
+    with pytest.raises(ArtifactError, match=r"another user owns it.*Choose another place"):
         open_own_folder(tmp_path)
     folder.unlink()
     (tmp_path / "elsewhere").rename(folder)
     other = os.getuid() + 1
     monkeypatch.setattr(os, "getuid", lambda: other)
     (tmp_path / f"drag_ray-{other}").mkdir()
-    with pytest.raises(ArtifactError, match=r"somebody else has made it"):
+    with pytest.raises(ArtifactError, match=r"another user owns it"):
         open_own_folder(tmp_path)
 
 

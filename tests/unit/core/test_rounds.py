@@ -80,7 +80,7 @@ def test_a_teacher_collects_in_the_first_round_alone(tmp_path: Path) -> None:
     taught = RunConfig(run_dir=tmp_path, rounds=2, curriculum=(teacher, {}))
     assert [build_round(taught, number).collect.teacher is not None for number in (1, 2)] == [True, False]
     for always in (override(taught, {"curriculum": [teacher]}), override(RunConfig(run_dir=tmp_path, rounds=2), teacher)):
-        with pytest.raises(ConfigError, match=r"collect\.teacher: round 2 collects with the policy of the one before"):
+        with pytest.raises(ConfigError, match=r"collect\.teacher: round 2 collects with the policy of the previous round"):
             run_rounds(always)
     assert not list(tmp_path.iterdir())
 
@@ -145,8 +145,8 @@ def test_a_pipeline_that_reinforces_ends_with_rl_and_the_evaluation(
     [
         ({"finetune": {"method": "reward"}, "format": {"formats": ["reward"]}}, "trains no policy"),
         ({"rl": {"preset": "greedy"}}, "rl.preset 'greedy'"),
-        ({"finetune": {"parts": ["language"]}}, r"finetune\.parts language: .* the next round, or rl, begins with an adapter"),
-        ({"finetune": {"lora": {"use_dora": True}}}, r"finetune\.lora: use_dora True: what comes of it is used as a whole model"),
+        ({"finetune": {"parts": ["language"]}}, r"finetune\.parts language: .* the next round, or rl, starts from an adapter"),
+        ({"finetune": {"lora": {"use_dora": True}}}, r"finetune\.lora: use_dora True: its result is a whole model"),
         ({"finetune": {"quantization": "nf4"}}, r"finetune\.quantization: rl trains an adapter, of the base model as it is"),
         ({"process": {"judge": {"enabled": True}}}, "process.judge.enabled: rl scores rollouts"),
     ],
@@ -178,7 +178,7 @@ PROCESS = Address("process", scope="rounds/1")
 
 def test_the_last_round_alone_may_train_a_whole_model(config: RunConfig) -> None:
     check_pipeline(override(config, {"curriculum": [{}, {}, {"finetune": {"parts": ["language"], "start": "base"}}]}))
-    with pytest.raises(ConfigError, match=r"finetune\.parts language: what comes of it is used as a whole model"):
+    with pytest.raises(ConfigError, match=r"finetune\.parts language: its result is a whole model"):
         check_pipeline(override(config, {"curriculum": [{"finetune": {"parts": ["language"]}}]}))
 
 

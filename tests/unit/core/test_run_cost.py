@@ -80,7 +80,7 @@ def test_where_nothing_was_noted_it_is_said_how(tmp_path: Path, capsys: pytest.C
     assert "--cost.gpu-hour" in capsys.readouterr().err
     finish(tmp_path, "finetune", {}, {"gpu_hours": 1.0, "cpu_hours": 0.0, "cost": 2.5})
     assert main(["cost", str(tmp_path), "--questions", "5"]) == 1
-    assert "no finished collection has noted what it cost" in capsys.readouterr().err
+    assert "no finished collection has recorded its cost" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["cost", str(tmp_path), "--questions", "0"])
 
@@ -127,7 +127,7 @@ def test_a_line_of_a_ledger_that_is_none_is_named(line: str, tmp_path: Path, cap
     with Ledger(path, CostConfig(gpu_hour=1), lambda: (0, 0)) as hours:
         pass
     assert hours.summarise()["gpu_hours"] == 16
-    assert f"{path}: line 2 is passed over" in caplog.text
+    assert f"{path}: line 2 is skipped" in caplog.text
 
 
 def test_without_prices_nothing_is_noted_and_a_budget_needs_one(tmp_path: Path) -> None:

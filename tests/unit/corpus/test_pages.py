@@ -193,7 +193,7 @@ def encrypt(path):
         (lambda path: write_parquet(path, {"c": [1]}), "got the columns c, expected some of a, b"),
         (
             lambda path: pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), path),
-            "got the columns a, a, of which one stands there twice",
+            "got the columns a, a, one of them twice",
         ),
     ],
     ids=["no Parquet", "truncated", "encrypted", "no columns", "other columns", "twice"],

@@ -188,7 +188,7 @@ def test_a_layer_that_lost_its_figures_is_read_by_ocr(tmp_path: Path, recognised
     recognised.append(text[: len(text) * 2 // 3])  # less, but what it holds can be read
     (page,), (problem,) = read(path)
     assert (page.text_source, recognised) == ("ocr", [])
-    assert "characters that stand for no letter" in problem.reason
+    assert "characters without a letter" in problem.reason
     (kept,), (problem,) = read(path, ocr="off")
     assert kept.text_source == "text_layer"
     assert problem.kind == "doubtful_page"

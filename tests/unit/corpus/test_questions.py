@@ -120,7 +120,7 @@ def test_columns_of_which_nothing_is_made_are_named(tmp_path, caplog, suffix):
     questions, problems = read_questions(path)
     assert (len(questions), problems) == (2, [])
     assert [record.message for record in caplog.records] == [
-        f"{path}: nothing is made of the columns 'image_path'; rename what is to be read (docs/documents.md)"
+        f"{path}: ignored columns: 'image_path'; rename those that should be read (docs/documents.md)"
     ]
 
 

@@ -56,6 +56,6 @@ def test_nothing_to_ask_is_said_with_the_remedy_and_a_line_that_is_no_verdict_is
     path = write(tmp_path / "verdicts.jsonl", {"id": "a", "verdict": "drop"})
     path.write_text(path.read_text() + '{"id": "b", "asked": "?", "verdict": "perhaps"}\n{"id": "c"')
     assert list(read_verdicts(path)) == ["a"]
-    assert "line 2 is passed over" in caplog.text
+    assert "line 2 is skipped" in caplog.text
     with pytest.raises(DataError, match=r"of 2 test questions 1 have a verdict, and none is kept.*drag-ray review RUN"):
         keep_reviewed([ask("a"), ask("b")], path)

@@ -81,7 +81,7 @@ def test_an_adapter_that_fits_is_taken(model_dir: Path, tmp_path: Path) -> None:
         ({"value": 0.0}, "has learned nothing"),
         ({"value": math.nan}, "is not finite"),
         ({"value": math.inf}, "is not finite"),
-        ({"modules_to_save": ["lm_head"]}, r"would not write with all of this adapter: modules_to_save \['lm_head'\]"),
+        ({"modules_to_save": ["lm_head"]}, r"cannot use all of this adapter: modules_to_save \['lm_head'\]"),
         ({"use_dora": True}, "use_dora True"),
         ({"bias": "all"}, "bias all"),
         ({"weight": "base_model.model.model.embed_tokens.lora_embedding_A"}, "lora_embedding_A"),
@@ -145,7 +145,7 @@ def test_matrices_of_another_rank_than_is_said_or_without_a_partner_are_refused(
     ):
         adapter = write_adapter(tmp_path / str(place))
         save_file(weights, adapter / "adapter_model.safetensors")
-        with pytest.raises(ConfigError, match=r"would not write with all of this adapter: .*q_proj\.lora_A\.weight \["):
+        with pytest.raises(ConfigError, match=r"cannot use all of this adapter: .*q_proj\.lora_A\.weight \["):
             check(model_dir, adapter)
 
 

@@ -73,7 +73,7 @@ def test_a_half_written_line_is_an_error_and_named_later(tmp_path: Path, caplog:
     spending.add(REPLY)  # on the half line
     spending.add(REPLY)
     assert spending.compute_cost() == 2 * cost
-    assert f"{path}: line 2 is passed over" in caplog.text
+    assert f"{path}: line 2 is skipped" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_stage_that_once_noted_nonsense_goes_on_and_the_line_is_named(
     spending = Spending(path, TERMS)
     with pytest.raises(BudgetError, match="have cost 1, and the budget is 1"):
         spending.check()
-    assert caplog.text.count(f"{path}: line 2 is passed over") == 1
+    assert caplog.text.count(f"{path}: line 2 is skipped") == 1
     with path.open("ab") as stream:
         stream.write(line + b"\n")
     assert spending.compute_cost() == 1
-    assert caplog.text.count(f"{path}: line 4 is passed over") == 1
+    assert caplog.text.count(f"{path}: line 4 is skipped") == 1

@@ -48,6 +48,15 @@ def test_numbers_are_a_preset_of_their_own_that_a_record_tells() -> None:
             CollectConfig(presets=(name,))
 
 
+def test_a_build_for_gpus_on_a_machine_without_one_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm import platforms
+    from vllm.platforms.interface import UnspecifiedPlatform
+
+    monkeypatch.setattr(platforms, "_current_platform", UnspecifiedPlatform())
+    with pytest.raises(ConfigError, match=r"built for GPUs and finds none.*nvidia-smi.*drag-ray\[cpu\].*engine\.backend openai"):
+        VllmEngine(EngineConfig())
+
+
 def test_what_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_SMOLLM2_PACKAGE", "no-such-package")
     with pytest.raises(ConfigError, match=r"no-such-package.*not installed.*drag-ray\[demo"):

@@ -217,7 +217,7 @@ def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_
     expected = compute_log_odds(reranker, PeftModel.from_pretrained(base, str(ranking_adapter)).eval(), texts)
     assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
     assert plain != pytest.approx(expected, abs=1e-2)
-    with pytest.raises(TrainError, match="a reranker, which says of pages whether they answer a question and writes no query"):
+    with pytest.raises(TrainError, match="a reranker, which judges pages and writes no query"):
         check_adapter_writes(ranking_adapter)
 
 

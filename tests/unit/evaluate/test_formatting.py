@@ -80,7 +80,7 @@ RANKS = {"raw": [2] * 30 + [None] * 30, "base": [None] * 60, "tuned": [1] * 60}
 
 def test_questions_on_documents_of_their_own_are_tested_exactly() -> None:
     caption = join_settings(build_comparison(RANKS), CONTEXT)
-    assert "95% bootstrap intervals (500 resamples, seed 0) over questions, of which no two share a document." in caption
+    assert "95% bootstrap intervals (500 resamples, seed 0) over questions from different documents." in caption
     assert "exact McNemar for shares, sign flips for the rest" in caption
 
 
@@ -104,7 +104,7 @@ def test_the_split_is_said_loudly() -> None:
     assert asked.endswith("asked them 4 times; choices made on these are biased in their favour.")
     validation = write_split(dataclasses.replace(comparison, split="validation"), CONTEXT)
     assert validation.startswith("VALIDATION questions")
-    assert validation.endswith("The test questions were not asked.")
+    assert validation.endswith("The test questions were not used.")
 
 
 def test_weights_that_were_found_are_named_with_the_questions_they_were_found_on() -> None:

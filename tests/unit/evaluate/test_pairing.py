@@ -32,7 +32,7 @@ def test_two_evaluations_are_compared_as_policies_of_one_are(sides):
     together = build_comparison({"A:tuned": FIRST, "B:tuned": SECOND}, baseline="A:tuned")
     assert comparison.rows == together.rows
     assert (comparison.baseline, comparison.subject) == ("A:tuned", "B:tuned")
-    assert "Compared on the 20 questions that both asked, of 20 of A and 20 of B." in context.summary
+    assert "Compared on the 20 common questions, of 20 of A and 20 of B." in context.summary
 
 
 def test_policies_can_be_chosen_on_both_sides(sides):
@@ -49,7 +49,7 @@ def test_only_the_questions_of_both_are_compared(sides, tmp_path):
     fewer = Side(write_evaluation(tmp_path / "three", {"base": BASE, "tuned": SECOND}, some))
     comparison, context = compare_sides(sides[0], fewer)
     assert comparison.question_ids == tuple(question.id for question in some)
-    assert "15 questions that both asked, of 20 of A and 15 of B" in context.summary
+    assert "15 common questions, of 20 of A and 15 of B" in context.summary
 
 
 def test_evaluations_of_other_questions_are_refused(tmp_path):

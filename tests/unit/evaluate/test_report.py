@@ -161,7 +161,7 @@ def test_validation_questions_are_marked_as_such():
     comparison = dataclasses.replace(build_comparison({"base": [1, None], "tuned": [2, None]}), split="validation")
     page = Page(build_report(comparison, Examples(), CONTEXT, {}))
     assert ("class", "card split validation") in page.attributes
-    assert "VALIDATION questions: choices made on them are biased in their favour." in page.text
+    assert "VALIDATION questions: choices made on them bias these results upwards." in page.text
     assert "base, tuned on 2 validation questions" in " ".join(page.text.split())
 
 

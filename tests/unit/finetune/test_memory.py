@@ -135,7 +135,7 @@ def test_a_model_that_cannot_be_estimated_is_trained_all_the_same(
     AutoConfig.for_model(**config).save_pretrained(tmp_path)
     with caplog.at_level(logging.INFO):
         check_memory(describe(tmp_path), "off", [{"input_ids": [0]}], 0.0)
-    assert "nobody knows what this takes of a GPU's memory" in caplog.text
+    assert "the GPU memory of this training cannot be estimated" in caplog.text
 
 
 def test_a_full_memory_is_explained_where_no_other_process_waits(tmp_path: Path) -> None:

@@ -243,7 +243,10 @@ REPLY = {"role": "assistant", "content": "Yes."}
         ),
         ({"messages": "hello"}, r"a.jsonl:2: got the message 'hello', expected \{role, content\}"),
         ({"prompt": "What?"}, r"a.jsonl:2: got the columns prompt, and nothing in the one for response"),
-        ({"messages": [{"role": "user", "content": "a\ud800b"}, REPLY]}, r"a.jsonl:2: holds half of a surrogate pair, '\\ud800'"),
+        (
+            {"messages": [{"role": "user", "content": "a\ud800b"}, REPLY]},
+            r"a.jsonl:2: contains half of a surrogate pair, .\\ud800",
+        ),
         *(
             ({"messages": MESSAGES, "tools": tools}, r"a.jsonl:2: got the tools .*, expected a list of functions")
             for tools in (5, ["x"], "{bad", {"a": 1})
@@ -271,8 +274,8 @@ def test_the_first_row_that_cannot_be_learned_is_named_with_its_line(tmp_path: P
     [
         ({"prompt": "a", "chosen": [MESSAGES[1]], "rejected": "c"}, r"a.jsonl:1: expected chosen and rejected to be a reply"),
         ({"prompt": "a", "chosen": [], "rejected": "c"}, r"a.jsonl:1: expected chosen and rejected to be a reply"),
-        ({"messages": [MESSAGES[1], REPLY], "chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with"),
-        ({"system": "a", "chosen": "b", "rejected": "c"}, r"a.jsonl:1: what was asked is empty or ends with a reply"),
+        ({"messages": [MESSAGES[1], REPLY], "chosen": "b", "rejected": "c"}, r"a.jsonl:1: the prompt is empty or ends with"),
+        ({"system": "a", "chosen": "b", "rejected": "c"}, r"a.jsonl:1: the prompt is empty or ends with a reply"),
         (
             {"prompt": "a", "chosen": REPLY | {"content": [{"type": "image", "image": "a.png"}]}, "rejected": "c"},
             r"a.jsonl:1: .*reply of the assistant is empty",

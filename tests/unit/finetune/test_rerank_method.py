@@ -63,7 +63,7 @@ def test_what_it_is_told_of_its_task_is_noted_beside_it(tmp_path: Path, tokenize
     [question] = method.tokenize([ROW, OTHER_PAGE], RowTokenizer(tokenizer, 400)).rows
     assert "Find the paragraph of the law." in tokenizer.decode(question["pages"][0]["input_ids"])
     (tmp_path / "drag_ray_reranker.json").write_text('{"page_chars": -1}')
-    with pytest.raises(DataError, match=r"drag_ray_reranker\.json: not the note that finetune leaves beside a model"):
+    with pytest.raises(DataError, match=r"drag_ray_reranker\.json: not the file that finetune writes into a model's folder"):
         read_note(tmp_path)
 
 

@@ -205,8 +205,8 @@ def damage(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "options", "reason"),
     [
-        (damage, {}, "is missing, as in an index of an earlier version, or not what was written"),
-        (lambda folder: (folder / TABLE_NAME).unlink(), {}, "is missing, as in an index of an earlier version"),
+        (damage, {}, "is missing (as in an index of an earlier version) or was changed"),
+        (lambda folder: (folder / TABLE_NAME).unlink(), {}, "is missing (as in an index of an earlier version)"),
         (change_nothing, {"page_words": 10, "page_image_dpi": 72}, "another corpus.page_image_dpi, corpus.page_words"),
     ],
     ids=["damaged", "missing", "other options"],

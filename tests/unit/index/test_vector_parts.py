@@ -89,7 +89,7 @@ def test_a_model_that_was_trained_for_another_index_is_refused_unless_that_is_sa
     vector_parts.check_trained_for(config.model_copy(update={"other_index": True}), "abc")
     assert "was trained for another index (0123)" in caplog.text
     (model / EMBEDDER_NOTE_NAME).write_text("[]")
-    with pytest.raises(DataError, match=r"drag_ray_embedder\.json: not the note that finetune leaves beside a model"):
+    with pytest.raises(DataError, match=r"drag_ray_embedder\.json: not the file that finetune writes into a model's folder"):
         vector_parts.check_trained_for(config, "abc")
 
 

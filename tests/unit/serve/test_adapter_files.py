@@ -259,5 +259,5 @@ def test_what_was_made_with_another_index_is_said_and_nothing_of_the_rest(
 
 def test_what_a_note_says_of_its_index_is_a_fingerprint_and_nothing_else(tmp_path: Path) -> None:
     artifacts.write_json(tmp_path / RECORD_NAME, TRAINED.model_dump(mode="json") | {"index_fingerprint": "\x1b[31mred"})
-    with pytest.raises(DataError, match="not a note"):
+    with pytest.raises(DataError, match="not a usable record"):
         read_record(tmp_path, TRAINED.agent)

@@ -209,7 +209,7 @@ def test_who_can_make_no_use_of_an_image_says_what_is_missing(index_dir: Path, t
         for path in ("/v1/search", "/v1/ask"):
             refused = served.post(path, question="a", images=[LIME], model="base")
             assert refused.status_code == 400
-            assert "read text alone. Start the endpoint with a model that sees images" in refused.text
+            assert "read only text. Start the endpoint with a model that sees images" in refused.text
             assert more in refused.text
     refused = served.post("/v1/search", question="a", images=[LIME], model="question")
     assert (refused.status_code, "--image-embedding.model FOLDER" in refused.text) == (400, True)

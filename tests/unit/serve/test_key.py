@@ -65,7 +65,7 @@ def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
 def test_a_submitted_job_takes_no_key_from_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     monkeypatch.setenv(KEY_VARIABLE, KEY)
-    with pytest.raises(ServeError, match=r"stand in the dashboard.*--serve.api-key-file"):
+    with pytest.raises(ServeError, match=r"the dashboard shows the variables.*--serve.api-key-file"):
         read_keys(ServeConfig())
     assert read_keys(ServeConfig(api_key_file=write_key(tmp_path))) == (Key(KEY),)
 

@@ -81,7 +81,7 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
 )
 def test_forms_of_replies_are_refused_where_clients_may_give_none(body: dict[str, Any], name: str) -> None:
     LIMITS.check_generation(body)
-    with pytest.raises(RefusalError, match=rf"{name}: the endpoint takes no form .*serve\.grammars"):
+    with pytest.raises(RefusalError, match=rf"{name}: the endpoint allows no constrained replies .*serve\.grammars"):
         Limits(ServeConfig(grammars=False)).check_generation(body)
 
 

@@ -202,7 +202,7 @@ async def test_an_index_that_would_show_a_key_more_or_nothing_is_not_taken(
     assert problem in served.index.problem
     async with served.connect() as client:
         told = (await client.get("/v1/index")).json()["problem"]
-        assert told == (served.index.problem if groups is None else "a newer index cannot be used; the endpoint's log says why.")
+        assert told == (served.index.problem if groups is None else "a newer index cannot be used; see the endpoint's log.")
         answer = await client.post("/v1/search", json=ALONE)
         assert read_builds(answer.json()) == {"0"}
         await asyncio.to_thread(build, tmp_path, 2, ["b", "a"] if groups else ())

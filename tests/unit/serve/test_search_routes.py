@@ -210,7 +210,7 @@ def test_a_number_of_pages_that_cannot_be_is_refused(serve: Serve, top_k: Any) -
             400,
             "a prompt of 9 tokens does not fit. Ask a shorter question, or send fewer images.",
         ),
-        (RolloutError("secret"), 500, "the search failed; the endpoint's log says how."),
+        (RolloutError("secret"), 500, "the search failed; see the endpoint's log."),
         (
             EngineDiedError("secret"),
             503,

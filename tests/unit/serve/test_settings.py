@@ -120,7 +120,7 @@ def test_features_of_another_index_or_without_the_model_are_served_where_that_is
     monkeypatch.setattr(reranker_files, "find_files", lambda config: None)
     monkeypatch.setattr(reranker_files, "describe_other_index", lambda files, index_dir: "")
     rerank |= {"other_index": True, "model": "a model"}
-    with pytest.raises(ConfigError, match=r"learned without a model beside it.*serve\.rerank\.weight"):
+    with pytest.raises(ConfigError, match=r"learned without a model, so.*serve\.rerank\.weight"):
         build(inputs, {}, {"rerank": rerank})
     build(inputs, {}, {"rerank": {**rerank, "weight": 0.5}})
     with pytest.raises(ConfigError, match=r"has no features\.json"):
