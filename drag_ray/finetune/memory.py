@@ -93,12 +93,9 @@ class ModelShapes:
 
 
 def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float) -> None:
-    """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough.
-
-    Raises:
-        TrainError: the weights alone take more than the only GPU has. Of several processes each sees its own GPU, and one that
-            refuses would keep the others waiting.
-    """
+    """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough. Raises
+    TrainError where the weights alone take more than the only GPU has. Of several processes each sees its own GPU, and one that
+    refuses would keep the others waiting."""
     try:
         said, found = _describe_memory(job, zero_stage, rows, gpu_gib)
     except Exception as error:  # of configurations that are like no other

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
+from drag_ray.agent.protocols import collapse_spaces
 from drag_ray.agent.task import RolloutTask, compute_rollout_id, compute_seed
 from drag_ray.agent.tasks import ANSWERING
 from drag_ray.types import Question, Trajectory
@@ -50,10 +50,8 @@ def build_plan(
     """Every rollout that a run may need. Those of a question follow each other: they share its prompt in the engine's cache.
 
     The samples take the agent's own opening and `num_prompt_sets` others in turn. The hinted ones of a question come last and
-    take the presets in turn; `choose_next` says whether they are needed.
-
-    Args:
-        proposals: how many rollouts of a question are a baseline's, by its name.
+    take the presets in turn; `choose_next` says whether they are needed. `proposals`: how many rollouts of a question are a
+    baseline's, by its name.
     """
     draws = [
         RolloutDraw(preset, index, prompt_set=index % (num_prompt_sets + 1))
@@ -115,12 +113,9 @@ def choose_pending(plan: Sequence[RolloutTask], ended: Ended, enough_successes: 
 
 
 def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[RolloutTask]) -> dict[str, int]:
-    """Counts of a plan's rollouts, and of what became of them; the other counts add up to the first.
-
-    Returns:
-        rollouts (that the run may need), finished (without a hint), hinted (finished with one), set_aside (failed too often),
-        unfinished (to be run, at most) and skipped (not needed).
-    """
+    """Counts of a plan's rollouts, and of what became of them; the other counts add up to the first. Returns rollouts (that the
+    run may need), finished (without a hint), hinted (finished with one), set_aside (failed too often), unfinished (to be run, at
+    most) and skipped (not needed)."""
     finished = [task for task in plan if ended.get(task.id) is not None]
     counts = {
         "rollouts": len(plan),

@@ -128,11 +128,7 @@ class Progress:
         self._began, self._answered = clock(), False
 
     def add(self, summary: dict[str, Any]) -> None:
-        """Add the summary of a chunk.
-
-        Raises:
-            TooManyFailuresError: names the share that failed and the commonest errors.
-        """
+        """Add the summary of a chunk. Raises TooManyFailuresError: names the share that failed and the commonest errors."""
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
         if not self._answered:

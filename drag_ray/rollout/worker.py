@@ -42,10 +42,7 @@ class Quarantine:
 
     So the one that kills engines takes few others with it, and those of a node that was lost, hundreds of them without a fault,
     are soon through. Whoever has one try left is admitted when nobody else is, and nobody beside it: another one's fault cannot
-    be held against it.
-
-    Args:
-        num_slots: rollouts that the engine runs at the same time, outside.
+    be held against it. `num_slots`: rollouts that the engine runs at the same time, outside.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -171,12 +168,8 @@ class RolloutWorker:
         return trajectories
 
     def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes], engines: Sequence[str]) -> list[Trajectory]:
-        """Note in `ended` what came of a chunk before its engines died.
-
-        Returns:
-            The rollouts that ended in these engines, which did not live to report them; of those that are not tried again
-            what is known.
-        """
+        """Note in `ended` what came of a chunk before its engines died. Returns the rollouts that ended in these engines, which
+        did not live to report them; of those that are not tried again what is known."""
         run_dir = self._options.run_dir
         for task in tasks:
             if self._keep(end_rollout, run_dir, task.id):

@@ -25,11 +25,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 @dataclass(frozen=True)
 class Toolset:
-    """The functions of an agent in the order in which its model is shown them, `search` among them.
-
-    Attributes:
-        callers: of those that look something up, by name.
-    """
+    """The functions of an agent in the order in which its model is shown them, `search` among them. `callers`: of those that look
+    something up, by name."""
 
     functions: tuple[Function, ...]
     callers: Mapping[str, ToolCaller]
@@ -89,11 +86,7 @@ def load_toolset(
 
 
 def find_source(module: str) -> Path:
-    """The file of a module that declares a tool.
-
-    Raises:
-        ConfigError: it cannot be imported, or declares none.
-    """
+    """The file of a module that declares a tool. Raises ConfigError where it cannot be imported, or declares none."""
     _load_module(module)
     return Path(inspect.getfile(sys.modules[module]))
 

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class PageSource(Protocol):
-    """The collection: the index's `Searcher`.
-
-    Attributes:
-        index_dir: the search index, beside which the store of page images lies.
-    """
+    """The collection: the index's `Searcher`. `index_dir`: the search index, beside which the store of page images lies."""
 
     index_dir: Path
 
@@ -45,11 +41,7 @@ class Workspace:
     images: RolloutImages = field(default_factory=RolloutImages)
 
     def find_page(self, file: str, number: int) -> Page:
-        """The page that the policy names.
-
-        Raises:
-            ToolError: the collection does not have it; says what it has.
-        """
+        """The page that the policy names. Raises ToolError where the collection does not have it; says what it has."""
         file = self.resolve_file(file)
         page = self.pages.find_page(file, number)
         if page is None:
@@ -67,11 +59,7 @@ class Workspace:
         return name if is_page and next(self.pages.read_file(name), None) else file
 
     def open_image(self, page: Page) -> Any:
-        """The picture of a page (PIL).
-
-        Raises:
-            ToolError: it has none, or that cannot be read.
-        """
+        """The picture of a page (PIL). Raises ToolError where it has none, or that cannot be read."""
         if not page.image:
             raise ToolError(f"{page.file}#{page.page_number} has no picture")
         from drag_ray.corpus.image_store import ImageStores

@@ -11,41 +11,41 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_770,
+    "agent": 2_710,
     "api": 1_300,
     "baselines": 2_110,
     "cli": 730,
-    "cluster": 1_280,
-    "collect": 180,
+    "cluster": 1_240,
+    "collect": 190,
     "corpus": 4_450,
     "embed": 90,
-    "engine": 4_080,
+    "engine": 3_820,
     "evaluate": 5_820,
     "examples": 280,
     "feedback": 1_760,
-    "finetune": 5_920,
-    "format": 2_760,
+    "finetune": 5_730,
+    "format": 2_700,
     "index": 960,
-    "pipeline": 1_480,
-    "process": 2_670,
+    "pipeline": 1_400,
+    "process": 2_570,
     "questions": 1_570,
-    "recipes": 1_270,
-    "rl": 1_070,
-    "rollout": 3_320,
+    "recipes": 1_230,
+    "rl": 1_040,
+    "rollout": 3_180,
     "search": 3_090,
     "serve": 5_880,
-    "stage_runs": 830,
-    "storage": 980,
-    "tools": 2_640,
-    "transcripts": 770,
+    "stage_runs": 780,
+    "storage": 900,
+    "tools": 2_500,
+    "transcripts": 740,
     "tune": 560,
-    "": 1_290,
+    "": 1_320,
 }
 """Of each package, and of the modules at the top."""
-FILES = 463
-OPTIONS = 406
+FILES = 459
+OPTIONS = 389
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_570
+TEST_LINES = 54_600
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

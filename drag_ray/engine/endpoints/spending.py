@@ -52,15 +52,7 @@ class Spending:
         return self._terms.compute_cost(self._num_prompt_tokens, self._num_completion_tokens)
 
     def add(self, usage: Usage, *, estimated: bool = False) -> None:
-        """Write down a reply.
-
-        Args:
-            usage: its tokens.
-            estimated: not as the endpoint has said it.
-
-        Raises:
-            ArtifactError: it cannot be written.
-        """
+        """Write down a reply. Raises ArtifactError where it cannot be written."""
         line = json.dumps(asdict(_Line(usage.num_prompt_tokens, usage.num_completion_tokens, estimated))) + "\n"
         with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,11 +65,7 @@ class Spending:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def check(self) -> None:
-        """Refuse another request once the budget is spent.
-
-        Raises:
-            BudgetError: says what was spent.
-        """
+        """Refuse another request once the budget is spent. Raises BudgetError: says what was spent."""
         if not self._terms.budget:
             return
         cost = self.compute_cost()

@@ -153,11 +153,7 @@ def _collate_with_names(collate: Callable[..., dict[str, Any]], rows: Sequence[d
 
 
 class AdapterTrainer(FiniteSteps):
-    """Stands before a trainer of TRL.
-
-    Args:
-        part_rates: learning rates of parts of a whole model, in the place of that of all.
-    """
+    """Stands before a trainer of TRL. `part_rates`: learning rates of parts of a whole model, in the place of that of all."""
 
     def __init__(self, *args: Any, part_rates: Mapping[str, float] | None = None, **options: Any) -> None:
         super().__init__(*args, **options)

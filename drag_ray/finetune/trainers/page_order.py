@@ -14,11 +14,7 @@ from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
 
 
 class PagesCollator:
-    """Makes a batch of rows {pages, is_evidence}: a line for each page of each question.
-
-    Args:
-        pad_token_id: fills short pages.
-    """
+    """Makes a batch of rows {pages, is_evidence}: a line for each page of each question."""
 
     def __init__(self, pad_token_id: int) -> None:
         self._pad_token_id = pad_token_id
@@ -37,11 +33,7 @@ class PagesCollator:
 
 
 class PageOrderTrainer(RowMeanTrainer, SFTTrainer):
-    """A trainer on batches of `PagesCollator`.
-
-    Args:
-        answers: the tokens whose log-odds put pages in order.
-    """
+    """A trainer on batches of `PagesCollator`. `answers`: the tokens whose log-odds put pages in order."""
 
     def __init__(self, *args: Any, answers: Answers, **options: Any) -> None:
         super().__init__(*args, **options)
