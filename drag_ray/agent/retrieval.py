@@ -26,14 +26,7 @@ _opening = threading.Lock()
 def find_vectors(index_dir: Path, embed_dir: Path | None, retrieval: str, option: str) -> Path:
     """The folder of the vectors that an index is searched by: those that the stage `embed` has made, or else its own. Raises
     ConfigError where there are none, and they are needed, and SearchIndexError where those of the stage `embed` are of another
-    index, and they are needed.
-
-    Args:
-        index_dir: the folder of the index stage.
-        embed_dir: that of the stage `embed`, where it is read.
-        retrieval: how the index is to be searched; by words alone it needs no vectors.
-        option: that says so.
-    """
+    index, and they are needed."""
     vectors_dir = (embed_dir or index_dir) / vectors.DIR_NAME
     if retrieval == "bm25":
         return vectors_dir
@@ -59,13 +52,7 @@ def open_page_index(
     searcher: Searcher, retrieval: RetrievalName, vectors_dir: Path, dense_weight: float | None = None
 ) -> PageIndex:
     """Open the searcher of an index's pages for a way of retrieval. Raises SearchIndexError where the vectors are missing or
-    damaged, or of another index or model, and ConfigError where the model is gone.
-
-    Args:
-        searcher: of the words, which has the pages.
-        vectors_dir: of `find_vectors`.
-        dense_weight: of the vectors, where both are searched (agent.dense_weight).
-    """
+    damaged, or of another index or model, and ConfigError where the model is gone."""
     if retrieval == "bm25":
         return searcher
     dense = open_dense(searcher, vectors_dir)

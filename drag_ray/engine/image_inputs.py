@@ -30,13 +30,7 @@ class ProcessedImage(NamedTuple):
 
 
 class ImageInputs:
-    """Makes an engine's prompts with images. Belongs to one event loop. Raises ConfigError where the model takes no images.
-
-    Args:
-        engine: vLLM's `AsyncLLM` for a model that sees images.
-        images: where images come from.
-        num_threads: images that are processed at the same time.
-    """
+    """Makes an engine's prompts with images. Belongs to one event loop. Raises ConfigError where the model takes no images."""
 
     def __init__(self, engine: Any, images: ImageSource, num_threads: int) -> None:
         from vllm.multimodal import MULTIMODAL_REGISTRY

@@ -52,11 +52,6 @@ class ReportCallback(TrainerCallback):
 
     Points are not reported by themselves: Ray Train takes one report every two seconds and lets training wait meanwhile.
     A checkpoint is removed from the scratch folder as soon as it has been reported.
-
-    Args:
-        report: takes each checkpoint.
-        counts: go into what is reported.
-        recorder: takes each point, in one of the processes.
     """
 
     def __init__(self, report: ReportFn, counts: dict[str, int], recorder: StageRecorder) -> None:

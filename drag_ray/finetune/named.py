@@ -85,14 +85,7 @@ def _list_types(hint: Any) -> set[Any]:
 
 @contextmanager
 def explain_refusal(option: str, given: Any, kinds: tuple[type[Exception], ...] = _REFUSALS, remedy: str = "") -> Generator[None]:
-    """Turn what a library says against arguments, or of a package that is missing, into a TrainError that names the option.
-
-    Args:
-        option: of the section finetune.
-        given: its value; errors stay as they are where that is empty.
-        kinds: of errors.
-        remedy: what to do.
-    """
+    """Turn what a library says against arguments, or of a package that is missing, into a TrainError that names the option."""
     try:
         yield
     except kinds as error:

@@ -97,12 +97,7 @@ class Layout:
 
 
 def find_hidden(hidden: list[HiddenParts], num_messages: int) -> Hidden:
-    """The parts that the last prompt within so many messages of a conversation was without.
-
-    Args:
-        hidden: the column `hidden`.
-        num_messages: those of a prompt, or of a prompt and its reply.
-    """
+    """The parts that the last prompt within so many messages of a conversation was without."""
     within = [prompt for prompt in hidden if prompt["num_prompt_messages"] <= num_messages]
     return Hidden(tuple(within[-1]["hidden_images"]), tuple(within[-1]["hidden_messages"])) if within else Hidden()
 

@@ -92,13 +92,7 @@ def _is_clean(column: str) -> pl.Expr:
 
 
 class RowChecker:
-    """Checks rows as they were read back from files, against the part that they were made from.
-
-    Args:
-        part: what the rows were made from.
-        sides: question_id and side of each question.
-        layout: how the rows were laid out.
-    """
+    """Checks rows as they were read back from files, against the part that they were made from."""
 
     def __init__(self, part: ScoredPart, sides: pl.DataFrame, layout: Layout) -> None:
         self._recorded = part.trajectories.select("trajectory_id", "hidden", recorded="messages")

@@ -37,10 +37,6 @@ def take_choice(config: RunConfig, options: Mapping[str, Any]) -> tuple[RunConfi
     """The options of the run with those that were chosen, without those that the run sets itself, and a sentence about it.
 
     Where what the run asks for searches by words alone, as proposals of baselines do, its agent does too.
-
-    Args:
-        config: of the run.
-        options: that were chosen, in sections.
     """
     config = config.model_copy(update={"tune_search": False})  # the choice does not depend on itself
     taken = _leave_out_set(config, options)

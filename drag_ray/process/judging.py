@@ -68,10 +68,6 @@ def judge_rollouts(paths: Sequence[Path], config: ProcessConfig, folder: Path) -
 def take_verdicts(trajectories: pl.DataFrame, config: ProcessConfig, folder: Path) -> tuple[pl.DataFrame, Counter[str]]:
     """The trajectories with `answer_reward` and `query_quality` as the judge has it, without those that it gave no verdict on.
 
-    Args:
-        trajectories: as of `select_trajectories`.
-        folder: of the stage, as `judge_rollouts` has left it.
-
     Returns:
         The trajectories, and counts: judged answers, trajectories left out as unjudged, and those without a verdict on their
         queries, whose reward is by their answer alone.

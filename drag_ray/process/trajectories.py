@@ -222,7 +222,7 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
 
     Left out, in this order: a second record of the same rollout (one that did not fail wins), failed rollouts, questions outside
     the training split, questions without evidence, records whose conversation cannot be read or lacks a reply. Raises DataError
-    where a `top_k` beyond the recorded depth.
+    where `top_k` is beyond the recorded depth.
 
     Args:
         records: as of `read_records`, every record of their questions.

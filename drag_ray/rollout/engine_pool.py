@@ -235,13 +235,7 @@ def keep_engines() -> Generator[None]:
 
 def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) -> tuple[WorkerOptions, Pool]:
     """Let workers borrow their engines, where this job keeps any: these start now, while the driver goes on. Returns both for
-    workers that borrow, or as they were.
-
-    Args:
-        options: of the workers; `engine` is what one engine takes.
-        pool: what a worker takes that has an engine of its own.
-        workers_per_engine: as in `RolloutConfig`.
-    """
+    workers that borrow, or as they were."""
     engine_pool = find_engine_pool()
     if engine_pool is None or options.build_engine is not VllmEngine:
         return options, pool

@@ -253,11 +253,6 @@ def _write(folder: Path, table: pa.Table, engine: str) -> None:
 class Journal:
     """Writes the trajectories of one engine.
 
-    Args:
-        run_dir: the stage folder.
-        flush_s: seconds between two files.
-        keep: calls functions where that folder is seen.
-
     Attributes:
         engine: its name, as `read_engine` finds it in those of its files.
     """

@@ -94,11 +94,6 @@ class RolloutWorker:
 
     A chunk that is given out again has lost its engine. The rollouts that were running then are quarantined: one try of
     theirs has failed, and they go on a few at a time, so that the one that kills engines is soon found.
-
-    Args:
-        options: what to run with.
-        recorder: is told of the load and of what each chunk came to.
-        keep: calls functions where the run's folder is seen.
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None, keep: Keep = keep_here) -> None:

@@ -54,12 +54,6 @@ def load_toolset(
 
     The name of a server stands for all of its tools. Only servers that are named are asked.
 
-    Args:
-        names: as `agent.tools` has them.
-        modules: as `agent.tool_modules` has them.
-        servers: as `agent.mcp_servers` has them.
-        options: of the tools that ship.
-
     Raises:
         ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
             tools, a tool needs what is not there, or what it says of itself cannot be shown to a model.

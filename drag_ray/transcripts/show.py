@@ -139,15 +139,7 @@ def write_transcripts(
     path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, thumbnails: ThumbnailStore
 ) -> None:
     """Write the page, at most `MAX_BYTES` long: where pictures do not fit, the last transcripts go without. Raises DataError
-    where the text alone is longer than that, and ArtifactError where the file cannot be written.
-
-    Args:
-        path: the file to write.
-        title: what the page is about.
-        transcripts: what it shows.
-        chosen: the listing of all trajectories that were asked for, shown or not; the figures are of these.
-        thumbnails: where the pictures are.
-    """
+    where the text alone is longer than that, and ArtifactError where the file cannot be written."""
     seen_from = path.resolve().parent
     pictures = thumbnails.find((page for transcript in transcripts for page in transcript.list_pages()), seen_from)
     shown = thumbnails.locate((key for transcript in transcripts for key in transcript.list_images()), seen_from)

@@ -32,11 +32,6 @@ class RewardModel:
         """The reward of each reply: only their differences mean something, and only among replies to one prompt.
 
         The prompt is read once for all of them.
-
-        Args:
-            messages: the prompt, of texts alone.
-            replies: as the training rows write them, without reasoning.
-            tools: functions that the prompt shows.
         """
         conversations = (
             Conversation([*messages, {"role": "assistant", "content": reply}], (len(messages),), list(tools) or None)

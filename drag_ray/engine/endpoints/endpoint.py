@@ -87,11 +87,6 @@ class EndpointEngine:
 
     Functions are shown to it in the system prompt (`write_functions`). Raises ConfigError where the environment variable of the
     key is not set here.
-
-    Args:
-        config: the endpoint, the model's name there, and whether requests carry seeds.
-        images: where the images of prompts come from; None for prompts of text alone.
-        spending: what replies cost, and may cost.
     """
 
     def __init__(self, config: EngineConfig, images: ImageSource | None, spending: Spending) -> None:

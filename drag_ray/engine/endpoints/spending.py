@@ -34,10 +34,6 @@ class Spending:
     """A ledger of the tokens of all replies, in a file with a line for each, so that a resumed run knows them.
 
     Several processes may write to the same file.
-
-    Args:
-        path: the file, which need not be there.
-        terms: the prices, at which all tokens count, and the budget.
     """
 
     def __init__(self, path: Path, terms: EndpointConfig) -> None:
