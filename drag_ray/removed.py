@@ -21,7 +21,7 @@ OPTIONS = {
     **dict.fromkeys(("prompt", "optimise_prompt"), _GEPA_INSTEAD),
     **dict.fromkeys(
         (
-            *("serve.ready_timeout_s", "storage.connections", "engine.image_threads", "rollout.tool_hosts.calls_at_once"),
+            *("serve.ready_timeout_s", "storage.connections", "engine.image_threads"),
             *("agent.python_interpreter.num_parallel", "agent.visit.timeout_s"),
             *("agent.web_search.num_results", "agent.web_search.timeout_s"),
             *("collect.draws_per_proposal", "process.max_judge_failure_rate", "process.part_mib"),
@@ -30,6 +30,7 @@ OPTIONS = {
         ),
         _CONSTANT,
     ),
+    "rollout.tool_hosts.calls_at_once": "An actor works on one call at a time: raise num_actors, with less num_cpus each.",
     "cluster.dashboard_port": "The dashboard of a local Ray takes 8265, or the next port that is free.",
     "finetune.halve_batch": "Where memory is exhausted, the message names the finetune.batch_size that learns the same.",
     "corpus.manual_packages": MANUALS_INSTEAD,

@@ -34,8 +34,7 @@ class PromptCompletion(ShownRow):
 
 class TrainedTurns(ShownRow):
     """A conversation; for each assistant message from `num_prompt_messages` on `train_turns` says whether it is learned, and
-    `prompt_digests`, where it is there, what its prompt was to the engine.
-    """
+    `prompt_digests`, where it is there, what its prompt was to the engine."""
 
     messages: list[Message]
     num_prompt_messages: int

@@ -186,9 +186,8 @@ class PolicyLearner:
         return (own[start : start + size] for start in range(0, len(own), size))
 
     def _prepare(self, rows: list[dict[str, Any]], knows_engine: bool) -> "_Prepared":
-        """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at
-        temperature 1 these are the numbers that the update itself begins with, and need no pass of their own.
-        """
+        """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at temperature
+        1 these are the numbers that the update itself begins with, and need no pass of their own."""
         if self._num_updates == 1 and self._scores.temperature == 1:
             return _Prepared(rows)
         self._model.eval()

@@ -45,10 +45,9 @@ class WorkerOptions:
     images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
     `vectors_dir` is read where the agent searches by vectors. With a `node_dir` the index is copied there and searched there.
     `stored` are the stages that are read, for nodes that do not see the run's folder: such a node has images and logs in its
-    `local_dir`, and further images from its `supply` (`detached`).
-    `stage_dir` is the folder by which metrics and spans are told apart, where that is not `run_dir`.
-    `build_engine` makes the engine in the worker's own process, with the adapters of these folders, `build_callers` what calls
-    those tools that are not called in that process, by name.
+    `local_dir`, and further images from its `supply` (`detached`). `stage_dir` is the folder by which metrics and spans are told
+    apart, where that is not `run_dir`. `build_engine` makes the engine in the worker's own process, with the adapters of these
+    folders, `build_callers` what calls those tools that are not called in that process, by name.
     """
 
     run_dir: Path

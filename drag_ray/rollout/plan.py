@@ -79,8 +79,7 @@ def choose_next(tasks: Sequence[RolloutTask], ended: Ended, enough_successes: in
     Those of baselines run with the first ones. Samples are taken in the order of the plan, and with `enough_successes` no more of
     them at a time than successes are missing. Which samples a question gets thus follows from what the earlier ones found, and
     not from timing: a run that was killed and goes on comes to the same end. A sample that failed for good counts as one without
-    a success.
-    Hinted rollouts run when all samples have finished and neither they nor a baseline succeeded.
+    a success. Hinted rollouts run when all samples have finished and neither they nor a baseline succeeded.
 
     Args:
         tasks: all rollouts of one question, in the order of the plan.

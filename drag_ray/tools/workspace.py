@@ -52,8 +52,7 @@ class Workspace:
 
     def resolve_file(self, file: str) -> str:
         """The name of the file that the policy means: where it has copied the number of a page with it, as pages are headed
-        (`manual.pdf#7`), the name before that. A file that is called so itself comes first.
-        """
+        (`manual.pdf#7`), the name before that. A file that is called so itself comes first."""
         name, mark, number = file.rpartition("#")
         is_page = bool(mark) and number.isdecimal() and next(self.pages.read_file(file), None) is None
         return name if is_page and next(self.pages.read_file(name), None) else file

@@ -157,8 +157,7 @@ class StepCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> "dict[str, torch.Tensor]":
         """The batch of `RowCollator` with `advantage`, and `engine_log_probabilities` of shape (rows, tokens), NaN where the
-        engine's are not known.
-        """
+        engine's are not known."""
         import torch
 
         batch = self._collate(rows)

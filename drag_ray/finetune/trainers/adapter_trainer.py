@@ -173,8 +173,7 @@ class AdapterTrainer(FiniteSteps):
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **options: Any) -> Any:
         """The rows as they are: TRL would tokenize a prompt together with its reply, and when it serves the model is given the
-        tokens of the one and writes those of the other.
-        """
+        tokens of the one and writes those of the other."""
         return dataset
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:

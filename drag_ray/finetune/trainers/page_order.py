@@ -21,8 +21,7 @@ class PagesCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """`input_ids` and `attention_mask` of shape (pages, tokens), of the prompts alone, each of which ends in the last place;
-        `labels`, whether a page is evidence, and `question`, the place of its question in the batch, both of shape (pages,).
-        """
+        `labels`, whether a page is evidence, and `question`, the place of its question in the batch, both of shape (pages,)."""
         prompts = [torch.tensor(page["input_ids"][:-1]) for row in rows for page in row[PAGES]]
         return {
             "input_ids": pad_sequence(prompts, True, self._pad_token_id, "left"),  # of the batch first
