@@ -23,7 +23,7 @@ LINES = {
     "evaluate": 5_820,
     "examples": 280,
     "feedback": 1_760,
-    "finetune": 5_700,
+    "finetune": 5_710,
     "format": 2_680,
     "index": 960,
     "pipeline": 1_390,

@@ -84,7 +84,12 @@ class Method(BaseConfig, ABC):
         """
 
     def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
-        """The reasons against using what was trained; empty where nothing does."""
+        """The reasons against using what was trained; empty where nothing does.
+
+        Args:
+            counts: of the stage.
+            rows: of the validation side.
+        """
         return ""
 
 
