@@ -85,7 +85,6 @@ def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
         max_num_seqs=arguments.concurrency,
         logprobs=False,
         seeds=False,
-        image_threads=arguments.image_threads,
         image_cache_gib=arguments.image_cache_gib,
         encoder_cache_gib=arguments.encoder_cache_gib,
     )
@@ -237,7 +236,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=3679, help="tokens of a prompt of text")
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--cores", type=int, nargs="*", default=[], help="numbers of CPU cores for the curve")
-    parser.add_argument("--image-threads", type=int, default=8, help="as engine.image_threads")
     parser.add_argument("--image-cache-gib", type=float, default=24, help="as engine.image_cache_gib")
     parser.add_argument("--encoder-cache-gib", type=float, default=24, help="as engine.encoder_cache_gib")
     parser.add_argument("--side", choices=("both", "plain", "ours"), default="both")

@@ -5,14 +5,16 @@ TOML file describes a whole run and every job reads the sections it needs from i
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from drag_ray.errors import ConfigError
@@ -23,6 +25,19 @@ SECRET_ERROR = "secret"
 _ARGPARSE_PREFIX = "error parsing CLI: "
 _MAX_LINE_CHARS = 10_000
 _UNKNOWN = "unrecognized arguments: "
+
+
+def _check_variable(name: str) -> str:
+    """The name; a refusal does not repeat what is none, for it may be the secret."""
+    if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+        raise PydanticCustomError(
+            SECRET_ERROR, "expected the name of an environment variable, for example OPENAI_API_KEY, not the key itself"
+        )
+    return name
+
+
+VariableName = Annotated[str, AfterValidator(_check_variable)]
+"""The name of an environment variable; empty for none."""
 
 
 class BaseConfig(BaseModel):
@@ -260,7 +275,8 @@ def _explain(error: ValidationError, config_type: type[BaseConfig], sources: Map
         key = ".".join(str(part) for part in problem["loc"])
         place = next((place for place, values in sources.items() if _holds(values, problem["loc"])), "options")
         if problem["type"] == "extra_forbidden":
-            hint = explain_option(key) or _suggest_beside(config_type, problem["loc"])
+            names = [part for part in problem["loc"] if isinstance(part, str)]  # without places in lists
+            hint = explain_option(".".join(names)) or _suggest_beside(config_type, problem["loc"])
             lines.append(f"{place}: unknown key {key!r}. {hint}")
         else:
             got = "" if problem["type"] in ("missing", SECRET_ERROR) else f", got {problem['input']!r}"

@@ -19,7 +19,20 @@ RERANK_INSTEAD = "Train a reranker (--train-reranker, or finetune.method rerank)
 OPTIONS = {
     **dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD),
     **dict.fromkeys(("prompt", "optimise_prompt"), _GEPA_INSTEAD),
-    **dict.fromkeys(("serve.ready_timeout_s", "storage.connections"), _CONSTANT),
+    **dict.fromkeys(
+        (
+            *("serve.ready_timeout_s", "storage.connections", "engine.image_threads"),
+            *("agent.python_interpreter.num_parallel", "agent.visit.timeout_s"),
+            *("agent.web_search.num_results", "agent.web_search.timeout_s"),
+            *("collect.draws_per_proposal", "process.max_judge_failure_rate", "process.part_mib"),
+            *("format.max_negatives", "format.baseline_beta", "rl.validation_limit"),
+            *("finetune.image_workers", "finetune.max_failures", "finetune.grpo.oapl_beta"),
+        ),
+        _CONSTANT,
+    ),
+    "rollout.tool_hosts.calls_at_once": "An actor works on one call at a time: raise num_actors, with less num_cpus each.",
+    "cluster.dashboard_port": "The dashboard of a local Ray takes 8265, or the next port that is free.",
+    "finetune.halve_batch": "Where memory is exhausted, the message names the finetune.batch_size that learns the same.",
     "corpus.manual_packages": MANUALS_INSTEAD,
     **{
         f"agent.web_search.{name}": _PROVIDER_INSTEAD

@@ -181,20 +181,13 @@ class AgentConfig(BaseConfig):
         return serialize(self.model_copy(update={**unset, "mcp_servers": servers}))
 
     def load_tools(self) -> Toolset:
-        """The tools, in this process.
-
-        Raises:
-            ConfigError: one of them cannot be had.
-        """
+        """The tools, in this process. Raises ConfigError where one of them cannot be had."""
         options = ToolOptions(self.python_interpreter, self.super_resolution, self.visit, self.web_search)
         return load_toolset(self.tools, self.tool_modules, self.mcp_servers, options)
 
     def list_tool_sources(self) -> list[Path]:
-        """The files of the modules that declare the user's tools, and of the model that one of ours runs.
-
-        Raises:
-            ConfigError: one cannot be imported, or declares no tool; or the model is not there.
-        """
+        """The files of the modules that declare the user's tools, and of the model that one of ours runs. Raises ConfigError
+        where one cannot be imported, or declares no tool; or the model is not there."""
         model = self.super_resolution.model if "super_resolution" in self.tools else ""
         if model and not Path(model).is_file():
             raise ConfigError(f"agent.super_resolution.model {model!r}: no such file.")

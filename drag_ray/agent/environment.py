@@ -123,11 +123,7 @@ class SearchEnvironment:
         return replace(found, ranking=score_ranking(timed, evidence, self._top_k))
 
     async def read_pages(self, hits: Sequence[Hit]) -> list[Page]:
-        """The pages of hits.
-
-        Raises:
-            SearchIndexError: the index does not have one of them.
-        """
+        """The pages of hits. Raises SearchIndexError where the index does not have one of them."""
         return await asyncio.to_thread(lambda: [self._index.page(hit) for hit in hits])
 
     def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> SearchResult:

@@ -72,8 +72,7 @@ class Case(ABC):
 
     def parse(self, reply: str) -> str:
         """The verdict of a reply, after reasoning if there is any; empty for whatever is not one object as was asked for, fenced
-        or not.
-        """
+        or not."""
         rest = (split_reasoning(reply)[1] or "").strip()
         try:
             said, more = decode_first(rest.removeprefix("```").removeprefix("json").removesuffix("```"))
@@ -110,8 +109,7 @@ Reply with nothing but one of these lines:
     @classmethod
     def find(cls, question: str, gold_answers: Sequence[str], answer: str) -> Self | None:
         """The case of an answer; None where what it is worth is known without a judge (1 as one of the gold answers, 0 without
-        words), or by no one.
-        """
+        words), or by no one."""
         if not gold_answers or not answer.strip() or compute_anls(answer, gold_answers) == 1:
             return None
         return cls(question, tuple(gold_answers), answer)

@@ -44,11 +44,8 @@ class Prompts:
         self.system = self._build_system()
 
     def opening(self, question: str, images: Sequence[str] = ()) -> list[Message]:
-        """The conversation before the first reply: the task, the examples as if they had been asked, and the question.
-
-        Args:
-            images: keys of the images that the question is asked about; they stand before it, by their names.
-        """
+        """The conversation before the first reply: the task, the examples as if they had been asked, and the question. `images`:
+        keys of the images that the question is asked about; they stand before it, by their names."""
         messages: list[Message] = [{"role": "system", "content": self.system}]
         for example in self._config.examples:
             messages.append({"role": "user", "content": _QUESTION_PREFIX + example.question})
@@ -78,10 +75,8 @@ class Prompts:
     def found_pages(self, pages: Sequence[tuple[Hit, Page]], name: Callable[[str], str] | None = None) -> Content:
         """The message after a search: file, page number and text or picture of each page, best first.
 
-        A page without a picture is shown by its text.
-
-        Args:
-            name: gives a picture, by its key, the name that tools know it by; None where there are no such tools.
+        A page without a picture is shown by its text. `name`: gives a picture, by its key, the name that tools know it by; None
+        where there are no such tools.
         """
         if not pages:
             return "No page matches these words."
@@ -100,11 +95,8 @@ class Prompts:
         return [image_part(page.image), *([text] if page.text_source == CAPTION and page.text else [])]
 
     def called_tool(self, text: str, images: Sequence[tuple[str, str, str]]) -> Content:
-        """The message after the call of a tool: its text, then name, caption and picture of each image.
-
-        Args:
-            images: name, key and caption of each.
-        """
+        """The message after the call of a tool: its text, then name, caption and picture of each image. `images`: name, key and
+        caption of each."""
         parts = [text_part(text)]
         for name, key, caption in images:
             parts += [text_part(f"\n\n{name}: {caption}\n"), image_part(key)]
@@ -131,10 +123,7 @@ class Prompts:
 
 def list_shown_functions(config: AgentConfig) -> tuple[dict[str, Any], ...]:
     """Functions that the chat template shows beside messages, in OpenAI's form; nothing where the system prompt says it all.
-
-    Raises:
-        ConfigError: a tool cannot be had.
-    """
+    Raises ConfigError where a tool cannot be had."""
     return get_protocol(config.protocol_name).list_functions(config.load_tools().functions)
 
 

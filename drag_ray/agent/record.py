@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from drag_ray.config import BaseConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.storage.artifacts import write_json
+from drag_ray.tools.config import ToolOptions
 
 RECORD_NAME = "drag_ray_agent.json"
 _MAX_BYTES = 2**20
@@ -48,9 +50,10 @@ class AgentRecord(BaseConfig):
 
     @field_validator("agent", mode="before")
     @classmethod
-    def _has_no_endpoint(cls, agent: Any) -> Any:
-        """The endpoint of the policy's `web_search` is the reader's own, so what an older version noted of it does not matter."""
-        return {name: value for name, value in agent.items() if name != "web_search"} if isinstance(agent, dict) else agent
+    def _leaves_tools_to_the_host(cls, agent: Any) -> Any:
+        """Options of tools are the reader's own, so what an older version noted of them does not matter."""
+        of_tools = {field.name for field in fields(ToolOptions)}
+        return {name: value for name, value in agent.items() if name not in of_tools} if isinstance(agent, dict) else agent
 
     def weigh(self, question_weight: float) -> "AgentRecord":
         """The same with another weight of the question."""
@@ -63,16 +66,10 @@ def write_record(adapter_dir: Path, record: AgentRecord) -> None:
 
 
 def read_record(adapter_dir: Path, host: AgentConfig) -> AgentRecord | None:
-    """The record of an adapter; None for one of elsewhere, which does not say.
-
-    Args:
-        host: the reader's own agent. The note of an adapter, which may come from anywhere, allows nothing that this does not: its
-            tools are those that both have, its numbers are at most the host's, and modules, servers and options of tools are
-            the host's. The log says what was cut.
-
-    Raises:
-        DataError: the note cannot be read, or calls tools that are not to be had here.
-    """
+    """The record of an adapter; None for one of elsewhere, which does not say. Raises DataError where the note cannot be read, or
+    calls tools that are not to be had here. `host`: the reader's own agent. The note of an adapter, which may come from anywhere,
+    allows nothing that this does not: its tools are those that both have, its numbers are at most the host's, and modules,
+    servers and options of tools are the host's. The log says what was cut."""
     path = adapter_dir / RECORD_NAME
     if not path.exists():
         return None

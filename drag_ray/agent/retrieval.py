@@ -24,18 +24,9 @@ _opening = threading.Lock()
 
 
 def find_vectors(index_dir: Path, embed_dir: Path | None, retrieval: str, option: str) -> Path:
-    """The folder of the vectors that an index is searched by: those that the stage `embed` has made, or else its own.
-
-    Args:
-        index_dir: the folder of the index stage.
-        embed_dir: that of the stage `embed`, where it is read.
-        retrieval: how the index is to be searched; by words alone it needs no vectors.
-        option: that says so.
-
-    Raises:
-        ConfigError: there are none, and they are needed.
-        SearchIndexError: those of the stage `embed` are of another index, and they are needed.
-    """
+    """The folder of the vectors that an index is searched by: those that the stage `embed` has made, or else its own. Raises
+    ConfigError where there are none, and they are needed, and SearchIndexError where those of the stage `embed` are of another
+    index, and they are needed."""
     vectors_dir = (embed_dir or index_dir) / vectors.DIR_NAME
     if retrieval == "bm25":
         return vectors_dir
@@ -60,17 +51,8 @@ def is_of_trained_model(vectors_dir: Path, index_fingerprint: str) -> bool:
 def open_page_index(
     searcher: Searcher, retrieval: RetrievalName, vectors_dir: Path, dense_weight: float | None = None
 ) -> PageIndex:
-    """Open the searcher of an index's pages for a way of retrieval.
-
-    Args:
-        searcher: of the words, which has the pages.
-        vectors_dir: of `find_vectors`.
-        dense_weight: of the vectors, where both are searched (agent.dense_weight).
-
-    Raises:
-        SearchIndexError: the vectors are missing or damaged, or of another index or model.
-        ConfigError: the model is gone.
-    """
+    """Open the searcher of an index's pages for a way of retrieval. Raises SearchIndexError where the vectors are missing or
+    damaged, or of another index or model, and ConfigError where the model is gone."""
     if retrieval == "bm25":
         return searcher
     dense = open_dense(searcher, vectors_dir)
@@ -89,15 +71,8 @@ def open_dense(searcher: Searcher, vectors_dir: Path) -> DenseSearcher:
 
 
 class PictureIndex:
-    """The vectors of the pictures of an index, with the model that made them. Safe to share between threads.
-
-    Args:
-        index_dir: the folder of the index stage.
-
-    Raises:
-        SearchIndexError: the vectors are damaged, or of another index or model.
-        ConfigError: the model is gone.
-    """
+    """The vectors of the pictures of an index, with the model that made them. Safe to share between threads. Raises
+    SearchIndexError where the vectors are damaged, or of another index or model, and ConfigError where the model is gone."""
 
     def __init__(self, index_dir: Path) -> None:
         from drag_ray.engine.encoders.embedding import ImageEmbedder

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocols import Action
 from drag_ray.agent.protocols.registry import ActionProtocol, get_protocol
 from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
@@ -131,15 +131,9 @@ class Rollouts:
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
 
     async def run(self, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
-        """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run.
-
-        Args:
-            note_turn: is told of each turn as soon as it is over, and of what the policy is told next.
-
-        Raises:
-            EngineDiedError: nothing can be said of the rollout, and no other could be run either.
-            BudgetError: as above.
-        """
+        """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run. Raises
+        EngineDiedError where nothing can be said of the rollout, and no other could be run either; BudgetError: as above.
+        `note_turn`: is told of each turn as soon as it is over, and of what the policy is told next."""
         conversation: list[Message] = []
         turns: list[Turn] = []
         started_at, started = datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter()

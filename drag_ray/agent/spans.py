@@ -30,13 +30,7 @@ _ERROR_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 class RolloutTracer:
     """Runs rollouts and, where the options name a collector, sends a span for each, with children for its replies and searches,
-    once it is over.
-
-    Args:
-        config: where spans go, and whether texts are among them.
-        provider: who runs the model: `vllm`, or `openai` for what stands behind an endpoint.
-        attributes: as of `Telemetry`.
-    """
+    once it is over."""
 
     def __init__(self, config: TelemetryConfig, provider: str, attributes: Mapping[str, str]) -> None:
         self._telemetry = Telemetry(config, attributes) if config.endpoint else None

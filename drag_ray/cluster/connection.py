@@ -17,8 +17,6 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 from drag_ray.messages import FORMAT_VARIABLE
@@ -44,14 +42,9 @@ def locate_token() -> Path:
 
 
 def ensure_token(may_create: bool) -> None:
-    """Make sure that there is a token, and that its owner alone can read `~/.ray/auth_token`.
-
-    Args:
-        may_create: write a new token to `~/.ray/auth_token` if there is none; a cluster that runs already has its own.
-
-    Raises:
-        ConfigError: there is no token, its file cannot be read or written, or it holds none.
-    """
+    """Make sure that there is a token, and that its owner alone can read `~/.ray/auth_token`. Raises ConfigError where there is
+    no token, its file cannot be read or written, or it holds none. `may_create`: write a new token to `~/.ray/auth_token` if
+    there is none; a cluster that runs already has its own."""
     if os.environ.get(_TOKEN_VARIABLE):
         return
     path = locate_token()
@@ -98,8 +91,6 @@ class ClusterConfig(BaseConfig):
     """a running cluster's address, `auto` to find one; empty starts a local Ray (or uses the submitted job's cluster)"""
     num_cpus: int = 0
     """CPUs of a local Ray; 0 takes all"""
-    dashboard_port: int = Field(default=0, ge=0, le=65_535)
-    """port of a local Ray's dashboard; 0 takes 8265, or the next one that is free"""
 
 
 def is_submitted_job() -> bool:
@@ -149,10 +140,8 @@ _WORKER_ENVIRONMENT = {
 def connect(config: ClusterConfig) -> Generator[None]:
     """Connect to Ray, print the dashboard's address, and disconnect at the end.
 
-    A local Ray listens on the loopback address alone, and answers nobody without this user's token.
-
-    Raises:
-        ConfigError: no Ray answers at the configured address, or not to this user's token, or a local one does not start.
+    A local Ray listens on the loopback address alone, and answers nobody without this user's token. Raises ConfigError where no
+    Ray answers at the configured address, or not to this user's token, or a local one does not start.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -173,8 +162,7 @@ def connect(config: ClusterConfig) -> Generator[None]:
 def _start(config: ClusterConfig) -> str | None:
     """Start a Ray on this machine, for this driver, and return the address of its dashboard."""
     ensure_token(may_create=True)
-    port = config.dashboard_port or None  # Ray insists on a port that it is given
-    options: dict[str, Any] = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
+    options: dict[str, Any] = {"num_cpus": config.num_cpus or None, "include_dashboard": True}
     if "RAY_TMPDIR" not in os.environ:  # Ray opens its own folder, with logs and rows that have no room in memory, to everyone
         options["_temp_dir"] = str(open_own_folder(Path(tempfile.gettempdir())) / "ray")
     try:

@@ -99,10 +99,7 @@ class Recorder:
 
 def name_tags(rollouts_dir: Path) -> dict[str, str]:
     """The tags that tell the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/engine1`.
-
-    Args:
-        rollouts_dir: the folder of a stage, or one in it.
-    """
+    `rollouts_dir`: the folder of a stage, or one in it."""
     for stage_dir in (rollouts_dir, *rollouts_dir.parents):
         if (stage_dir / IDENTITY_NAME).is_file():
             address = read_address(stage_dir)
@@ -112,12 +109,7 @@ def name_tags(rollouts_dir: Path) -> dict[str, str]:
 
 
 class RayRecorder(Recorder):
-    """Records what a worker does as metrics of its process.
-
-    Args:
-        tags: as of `name_tags`.
-        counts: the names of what is counted, and what each of them means.
-    """
+    """Records what a worker does as metrics of its process."""
 
     def __init__(self, tags: Mapping[str, str], counts: Mapping[str, str]) -> None:
         from ray.util.metrics import Counter, Gauge, Histogram  # here, so that who records nothing does without Ray
@@ -144,11 +136,7 @@ class RayRecorder(Recorder):
 
 
 class StageRecorder:
-    """Records how far a stage is as metrics of its process; without tags it forgets what it is told.
-
-    Args:
-        tags: as of `name_tags`.
-    """
+    """Records how far a stage is as metrics of its process; without tags it forgets what it is told."""
 
     def __init__(self, tags: Mapping[str, str] | None = None) -> None:
         self._gauges: dict[str, Any] = {}

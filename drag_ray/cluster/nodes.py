@@ -69,11 +69,8 @@ class SharedPathNodes(NamedTuple):
 def find_seeing(folder: Path, *, use_gpu: bool = False) -> SharedPathNodes:
     """The nodes with a CPU, or a GPU, that see what this process writes into a folder.
 
-    Nodes that come later, or do not answer now, count as others do not. While the nodes are the same, they are asked once.
-
-    Raises:
-        ConfigError: no node that has a CPU, or a GPU, sees it.
-        ArtifactError: nothing can be written there.
+    Nodes that come later, or do not answer now, count as others do not. While the nodes are the same, they are asked once. Raises
+    ConfigError where no node that has a CPU, or a GPU, sees it, and ArtifactError where nothing can be written there.
     """
     import ray
 
@@ -180,11 +177,8 @@ def end_engines() -> None:
 
 
 def free_gpus() -> float:
-    """Have the engines that this job keeps free their GPUs, until they are borrowed again.
-
-    Returns:
-        What a process may ask Ray for of each GPU.
-    """
+    """Have the engines that this job keeps free their GPUs, until they are borrowed again. Returns what a process may ask Ray for
+    of each GPU."""
     import ray
 
     engine_pool = find_engine_pool()

@@ -56,14 +56,9 @@ def _call(function: Callable[..., _Result], call: tuple[Any, ...]) -> _Result:
 def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]], folder: Path) -> Iterator[_Result]:
     """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
 
-    Only as many results as keep the CPUs busy are on their way at once. A single call is made here, without Ray.
-    What a call raises is raised here.
-
-    Args:
-        folder: in which the calls read and write; nodes that do not see it are given none.
-
-    Raises:
-        ConfigError: no node with a CPU sees the folder.
+    Only as many results as keep the CPUs busy are on their way at once. A single call is made here, without Ray. What a call
+    raises is raised here. Raises ConfigError where no node with a CPU sees the folder. `folder`: in which the calls read and
+    write; nodes that do not see it are given none.
     """
     if len(calls) <= 1:
         yield from (function(*call) for call in calls)
@@ -123,11 +118,8 @@ class ItemStep(ABC):
 
 
 def map_items(steps: Sequence[Step], items: Sequence[Any], device: str, folder: Path) -> Iterator[tuple[int, Any]]:
-    """The place of each item and what `ItemStep`s make of it, in no order; arguments as of `map_rows`.
-
-    Raises:
-        ConfigError: a step cannot do its work, or what `map_rows` raises.
-    """
+    """The place of each item and what `ItemStep`s make of it, in no order; arguments as of `map_rows`. Raises ConfigError where a
+    step cannot do its work, or what `map_rows` raises."""
     rows = [{"place": place, "made": pickle.dumps(item), "error": ""} for place, item in enumerate(items)]
     for row in map_rows(steps, rows, device, folder):
         if row["error"]:
@@ -148,20 +140,17 @@ class _Chain:
 
 
 def map_rows(steps: Sequence[Step], rows: Sequence[dict[str, Any]], device: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows after steps, of which the last is a model, in no order, in one process a GPU, or in as many as the CPUs
-    hold.
+    """The rows after steps, of which the last is a model, in no order, in one process a GPU, or in as many as the CPUs hold.
 
     Steps before a model on a GPU have processes of their own, so that it does not wait for what they make, and it is asked by two
-    threads. The engines that this job keeps rest where a GPU is needed.
+    threads. The engines that this job keeps rest where a GPU is needed. Raises ConfigError where no node with a CPU, or a GPU,
+    sees the folder.
 
     Args:
         steps: at least one.
         rows: of values that Arrow has types for.
         device: auto, cpu or gpu.
         folder: in which they read and write; nodes that do not see it are given no rows.
-
-    Raises:
-        ConfigError: no node with a CPU, or a GPU, sees the folder.
     """
     import ray.data
 

@@ -36,10 +36,6 @@ class TelemetryConfig(BaseConfig):
 class Telemetry:
     """Sends spans to a collector.
 
-    Args:
-        config: names an endpoint.
-        attributes: of all that this process sends, such as the run.
-
     Attributes:
         tracer: OpenTelemetry's, which begins spans.
     """

@@ -44,8 +44,6 @@ class CollectConfig(BaselineSections):
     proposals: tuple[ProposerName, ...] = ()
     """baselines whose additions to the question are searched as further training examples. These rows are off-policy, and
     reinforcement learning ignores them"""
-    draws_per_proposal: int = Field(default=4, ge=1)
-    """proposals for a question of each baseline that draws them (all but rm3); the others make one"""
     teacher: EngineConfig | None = None
     """engine that writes instead of the policy, for example {backend = "openai", model = "...", endpoint = {address = "..."}};
     engine.model then learns from its trajectories. Reinforcement learning cannot, because it needs the policy's own tokens"""

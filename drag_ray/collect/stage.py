@@ -14,6 +14,9 @@ from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 
+_DRAWS_PER_PROPOSAL = 4
+"""proposals for a question of each baseline that draws them (all but rm3); the others make one"""
+
 
 def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
@@ -44,7 +47,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         sections.seed,
         settings.hinted_samples,
         len(settings.prompt_sets),
-        {name: settings.draws_per_proposal if proposer.draws else 1 for name, proposer in proposers.items()},
+        {name: _DRAWS_PER_PROPOSAL if proposer.draws else 1 for name, proposer in proposers.items()},
     )
     options = replace(
         options,

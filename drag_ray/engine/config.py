@@ -1,16 +1,12 @@
 """Options of the generation engine."""
 
-import re
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from drag_ray.config import SECRET_ERROR, BaseConfig
+from drag_ray.config import BaseConfig, VariableName
 from drag_ray.storage.object_store import NameOrUri
-
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class EndpointConfig(BaseConfig):
@@ -18,7 +14,7 @@ class EndpointConfig(BaseConfig):
 
     address: str = ""
     """base address of the endpoint, for example https://api.openai.com/v1"""
-    key_variable: str = ""
+    key_variable: VariableName = ""
     """name of the environment variable that holds the key, in every process that sends requests; empty: no key. The key itself
     belongs in no option and in no file"""
     max_requests: int = Field(default=16, ge=1)
@@ -45,15 +41,6 @@ class EndpointConfig(BaseConfig):
     repetition_penalty"""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """further parameters of every request, for example {"reasoning_effort": "low"}"""
-
-    @field_validator("key_variable")
-    @classmethod
-    def _is_a_name(cls, value: str) -> str:
-        if value and not _VARIABLE.fullmatch(value):
-            raise PydanticCustomError(
-                SECRET_ERROR, "expected the name of an environment variable, for example OPENAI_API_KEY, not the key itself"
-            )
-        return value
 
     @property
     def has_prices(self) -> bool:
@@ -110,8 +97,6 @@ class EngineConfig(BaseConfig):
     an evaluation on that machine"""
     max_lora_rank: int = Field(default=64, ge=1)
     """largest rank of an adapter"""
-    image_threads: int = Field(default=8, ge=1)
-    """page images that are scaled and cut at the same time, on a core each"""
     image_cache_gib: float = Field(default=8, gt=0)
     """main memory for processed page images, in GiB; a page of 960 x 1280 pixels takes 15 MB. It must hold the images of one
     prompt"""

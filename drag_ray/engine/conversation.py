@@ -34,8 +34,7 @@ class PromptCompletion(ShownRow):
 
 class TrainedTurns(ShownRow):
     """A conversation; for each assistant message from `num_prompt_messages` on `train_turns` says whether it is learned, and
-    `prompt_digests`, where it is there, what its prompt was to the engine.
-    """
+    `prompt_digests`, where it is there, what its prompt was to the engine."""
 
     messages: list[Message]
     num_prompt_messages: int
@@ -47,11 +46,8 @@ RowT = TypeVar("RowT", bound=Row)
 
 
 def take_columns(row: Row, row_type: type[RowT], kind: str) -> RowT:
-    """The row as a `row_type`, a TypedDict whose columns it has.
-
-    Raises:
-        DataError: it lacks some; `kind` says what it ought to be.
-    """
+    """The row as a `row_type`, a TypedDict whose columns it has. Raises DataError where it lacks some; `kind` says what it ought
+    to be."""
     if missing := _list_columns(row_type) - row.keys():
         raise DataError(f"{kind} lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
     return cast(RowT, row)
@@ -83,11 +79,8 @@ class Conversation:
 
 
 def read_conversation(row: Row) -> Conversation:
-    """The conversation of a `PromptCompletion` or of `TrainedTurns`.
-
-    Raises:
-        DataError: the row is neither, no message of it is to be learned, or its images are not those that its messages show.
-    """
+    """The conversation of a `PromptCompletion` or of `TrainedTurns`. Raises DataError where the row is neither, no message of it
+    is to be learned, or its images are not those that its messages show."""
     if _list_columns(PromptCompletion) <= row.keys():
         reply = cast(PromptCompletion, row)
         messages, start, train_turns = [*reply["prompt"], *reply["completion"]], len(reply["prompt"]), None

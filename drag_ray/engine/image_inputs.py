@@ -30,16 +30,7 @@ class ProcessedImage(NamedTuple):
 
 
 class ImageInputs:
-    """Makes an engine's prompts with images. Belongs to one event loop.
-
-    Args:
-        engine: vLLM's `AsyncLLM` for a model that sees images.
-        images: where images come from.
-        num_threads: images that are processed at the same time.
-
-    Raises:
-        ConfigError: the model takes no images.
-    """
+    """Makes an engine's prompts with images. Belongs to one event loop. Raises ConfigError where the model takes no images."""
 
     def __init__(self, engine: Any, images: ImageSource, num_threads: int) -> None:
         from vllm.multimodal import MULTIMODAL_REGISTRY
@@ -67,13 +58,10 @@ class ImageInputs:
     ) -> dict[str, Any]:
         """vLLM's `MultiModalInput` for a prompt in which one token stands for each image.
 
-        What it holds must reach the engine before another prompt is made: the engine's cache of images and the record of
-        it that this process keeps see the images in the same order. So `generate` follows without an `await` in between, and
-        `check_length` is asked before what it thinks of the prompt's number of tokens.
-
-        Raises:
-            ConfigError: the chat template marks images in a way of its own.
-            DataError: an image is missing or cannot be read.
+        What it holds must reach the engine before another prompt is made: the engine's cache of images and the record of it that
+        this process keeps see the images in the same order. So `generate` follows without an `await` in between, and
+        `check_length` is asked before what it thinks of the prompt's number of tokens. Raises ConfigError where the chat template
+        marks images in a way of its own, and DataError where an image is missing or cannot be read.
         """
         from vllm.inputs import mm_input
 
@@ -90,11 +78,8 @@ class ImageInputs:
         return dict(mm_input(token_ids, features, {"image": list(keys)}, {"image": places}))
 
     def process(self, key: str) -> ProcessedImage:
-        """Read an image and put it through the model's image processor; several threads may.
-
-        Raises:
-            DataError: the image is missing or cannot be read.
-        """
+        """Read an image and put it through the model's image processor; several threads may. Raises DataError where the image is
+        missing or cannot be read."""
         from vllm.multimodal.processing import ProcessorInputs, TimingContext
 
         items = self._processor.info.parse_mm_data({"image": [self._images.open(key)]})
@@ -145,11 +130,8 @@ class ServedImageInputs:
     async def expand(
         self, prompt_token_ids: Sequence[int], keys: Sequence[str], check_length: Callable[[int], None]
     ) -> dict[str, Any]:
-        """vLLM's prompt with the images of these keys, whose own tokens only vLLM counts.
-
-        Raises:
-            DataError: an image is missing or cannot be read.
-        """
+        """vLLM's prompt with the images of these keys, whose own tokens only vLLM counts. Raises DataError where an image is
+        missing or cannot be read."""
         check_length(len(prompt_token_ids))
         images = await asyncio.to_thread(lambda: [self._open(key) for key in keys])
         return {"prompt_token_ids": list(prompt_token_ids), "multi_modal_data": {"image": images}}

@@ -30,6 +30,8 @@ from drag_ray.errors import ConfigError, EngineDiedError
 from drag_ray.extras import explain_missing
 
 _ALLOCATIONS_BEFORE_GC = 100_000
+_IMAGE_THREADS = 8
+"""page images that are scaled and cut at the same time, on a core each"""
 """Objects made and not freed before Python's garbage collector runs. A step of an engine makes some thousands, which are freed
 when it has been taken in; with Python's own 700 the collector ran several times in each step."""
 
@@ -235,7 +237,7 @@ class VllmEngine(VllmClient):
                 engine = AsyncLLM.from_vllm_config(vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
         except RuntimeError as error:
             raise EngineDiedError(f"vLLM's engine did not start: {error}") from error
-        super().__init__(engine, config, ImageInputs(engine, images, config.image_threads) if images else None)
+        super().__init__(engine, config, ImageInputs(engine, images, _IMAGE_THREADS) if images else None)
         self._adapter_numbers = itertools.count(1)
         self._adapters = self._number_adapters(adapters)
         skip_token_texts(engine)

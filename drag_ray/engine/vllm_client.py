@@ -19,16 +19,8 @@ _RENDERING_THREADS = 2
 
 
 class VllmClient:
-    """Turns requests into vLLM's prompts, and vLLM's outputs into replies.
-
-    Args:
-        engine: vLLM's `AsyncLLM`.
-        config: what it was started with.
-        image_inputs: what makes prompts with images; None for prompts of text alone.
-
-    Raises:
-        ConfigError: the model has no chat template, so there is no way to write a conversation for it.
-    """
+    """Turns requests into vLLM's prompts, and vLLM's outputs into replies. Raises ConfigError where the model has no chat
+    template, so there is no way to write a conversation for it."""
 
     def __init__(self, engine: Any, config: EngineConfig, image_inputs: ImageInputs | ServedImageInputs | None = None) -> None:
         self._engine = engine

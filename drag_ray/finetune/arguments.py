@@ -10,6 +10,8 @@ from drag_ray.finetune.config import TrainJob
 ZeroStage = Literal["off", "zero2", "zero3"]
 
 _SMALL_PARAMETER = 1_000_000
+_IMAGE_WORKERS = 2
+"""processes that prepare page images ahead of each training process"""
 """Numbers of a parameter below which every GPU keeps the whole of it: those of an adapter, each of which would be gathered for
 itself every time. An eighth of the time, on two GPUs with the shapes of an 8B model."""
 
@@ -63,16 +65,10 @@ def _build_zero3(use_gpu: bool) -> dict[str, Any]:
 def build_options(
     job: TrainJob, zero_stage: ZeroStage, scratch_dir: str, counts: dict[str, int], *, resumes: bool
 ) -> dict[str, Any]:
-    """Arguments of any trainer, with those that the options name over those that the stage takes where none is named.
-
-    Args:
-        scratch_dir: where checkpoints are written before they are reported.
-        counts: of the rows, `validation_rows` and `images` among them.
-        resumes: whether training goes on from a checkpoint.
-    """
+    """Arguments of any trainer, with those that the options name over those that the stage takes where none is named."""
     config = job.config
     return {
-        **_build_placement(job, zero_stage, num_loaders=config.image_workers if counts.get("images") else 0),
+        **_build_placement(job, zero_stage, num_loaders=_IMAGE_WORKERS if counts.get("images") else 0),
         **_build_reports(config.checkpoint_steps, evaluates=counts["validation_rows"] > 0, resumes=resumes),
         "output_dir": scratch_dir,
         "num_train_epochs": config.epochs,

@@ -32,14 +32,7 @@ _IN_SCRATCH = (
 
 def seal(written_dir: Path, folder: Path, rank: int, num_workers: int) -> None:
     """Bring the part of a checkpoint that one of the training processes has written to the disk, and then write down what it is.
-
-    Args:
-        written_dir: where the process has written it.
-        folder: the checkpoint, where a copy of it is.
-
-    Raises:
-        ArtifactError: the disk refuses.
-    """
+    Raises ArtifactError where the disk refuses."""
     with reading(written_dir):
         listed = checksums.compute_checksums(written_dir, checksums.list_files(written_dir), trust_names=False)
     with writing(folder):
@@ -51,11 +44,8 @@ def seal(written_dir: Path, folder: Path, rank: int, num_workers: int) -> None:
 
 
 def find_last(checkpoints_dir: Path) -> tuple[Path | None, list[str]]:
-    """The folder of the last whole checkpoint, None without one; and of later ones what is wrong with each.
-
-    Raises:
-        ArtifactError: the folder cannot be listed.
-    """
+    """The folder of the last whole checkpoint, None without one; and of later ones what is wrong with each. Raises ArtifactError
+    where the folder cannot be listed."""
     flaws: list[str] = []
     for folder in sorted(_list_checkpoints(checkpoints_dir), key=lambda folder: (read_step(folder), folder.name), reverse=True):
         flaw = find_flaw(folder)
@@ -95,11 +85,8 @@ def read_step(folder: Path) -> int:
 
 def clear_unfinished(checkpoints_dir: Path) -> None:
     """Remove what a training that was killed, or met a full disk, has left unfinished: copies without a seal, and Ray Train's own
-    file where it was written in part or names what is gone, for Ray would not start then.
-
-    Raises:
-        ArtifactError: the folder cannot be read or written.
-    """
+    file where it was written in part or names what is gone, for Ray would not start then. Raises ArtifactError where the folder
+    cannot be read or written."""
     with writing(checkpoints_dir):
         for folder in _list_checkpoints(checkpoints_dir):
             if not any(_SEAL.fullmatch(path.name) for path in list_folder(folder)):

@@ -26,7 +26,7 @@ _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_module
 """Options that say nothing to a training of whole weights."""
 _OWN_DATA = ("data", "validation_data")
 _ADAPTER_OPTIONS = _LORA_OPTIONS | {
-    *("parts", "part_learning_rates", "max_length", "image_workers", "deepspeed", "liger", "compare_prompts", "halve_batch"),
+    *("parts", "part_learning_rates", "max_length", "deepspeed", "liger", "compare_prompts"),
 }
 """Options that say nothing to an encoder."""
 
@@ -58,9 +58,6 @@ class FinetuneConfig(Methods):
     """rows that a worker takes at once; for the method rerank questions, each with all its pages"""
     gradient_accumulation: int = Field(default=1, ge=1)
     """batches that a worker takes before each step"""
-    halve_batch: bool = False
-    """when GPU memory is exhausted, continue from the last checkpoint with half the batch size and twice the gradient
-    accumulation, which learns the same; one row still has to fit"""
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
     lora_r: int = Field(default=16, ge=1)
@@ -84,14 +81,10 @@ class FinetuneConfig(Methods):
     """largest number of tokens of a row, including those of page images; longer rows are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
     """training processes; 0 takes one for each GPU of the nodes that see the run's folder, or one without a GPU"""
-    image_workers: int = Field(default=2, ge=0)
-    """processes that prepare page images ahead of each training process; 0 prepares them in the training process"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where the workers train; auto takes GPUs if the cluster has one when the stage starts"""
     checkpoint_steps: int = Field(default=20, ge=1)
     """steps between checkpoints, and between evaluations"""
-    max_failures: int = Field(default=2, ge=0)
-    """times that training resumes from its last checkpoint after a worker died"""
     deepspeed: Literal["auto", "off", "zero2", "zero3"] = "auto"
     """ZeRO stage; auto is zero2 on several GPUs, and off on one and on CPUs"""
     liger: bool = False
@@ -173,11 +166,8 @@ class FinetuneSections(Sections):
     finetune: FinetuneConfig
 
     def check(self) -> None:
-        """Refuse to train what cannot be had.
-
-        Raises:
-            ConfigError: the model is behind an endpoint, options exclude each other, or an argument is none or has an option.
-        """
+        """Refuse to train what cannot be had. Raises ConfigError where the model is behind an endpoint, options exclude each
+        other, or an argument is none or has an option."""
         if self.engine.backend == "openai":
             raise ConfigError(
                 f"engine.backend openai: finetune trains weights, and those of {self.engine.model!r} stay behind its endpoint. "

@@ -32,12 +32,11 @@ _KEYS = (
 def build_curve(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The points of a curve, from the trainer's log: one per step (`loss`) and one per evaluation (`eval_loss`).
 
-    `tokens` counts the tokens read so far by all processes, padding aside; `seconds` the time since the
-    start, without the time between a failure and the next start. Of preference pairs, `pair_accuracy` and `eval_pair_accuracy`
-    are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start; a
-    reward model's are the share in which the better reply has the higher reward. In
-    reinforcement learning `kl` and `eval_kl` are how far the policy has come from that one, in nats a token, and `clipped` is the
-    share of tokens that were too far from it to be pushed further.
+    `tokens` counts the tokens read so far by all processes, padding aside; `seconds` the time since the start, without the time
+    between a failure and the next start. Of preference pairs, `pair_accuracy` and `eval_pair_accuracy` are the share in which the
+    chosen reply has become likelier than the rejected one, each against the policy at the start; a reward model's are the share
+    in which the better reply has the higher reward. In reinforcement learning `kl` and `eval_kl` are how far the policy has come
+    from that one, in nats a token, and `clipped` is the share of tokens that were too far from it to be pushed further.
     """
     return [_to_point(entry) for entry in log_history if "loss" in entry or "eval_loss" in entry]
 
@@ -52,11 +51,6 @@ class ReportCallback(TrainerCallback):
 
     Points are not reported by themselves: Ray Train takes one report every two seconds and lets training wait meanwhile.
     A checkpoint is removed from the scratch folder as soon as it has been reported.
-
-    Args:
-        report: takes each checkpoint.
-        counts: go into what is reported.
-        recorder: takes each point, in one of the processes.
     """
 
     def __init__(self, report: ReportFn, counts: dict[str, int], recorder: StageRecorder) -> None:

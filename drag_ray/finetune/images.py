@@ -37,11 +37,8 @@ class TrainingImages:
     def find_tokens(self, key: str) -> list[int]:
         """The tokens that stand for an image in place of its mark; how many they are depends on its size alone.
 
-        Each image is opened once to see that it can be, and the first of each size goes through the processor.
-
-        Raises:
-            DataError: the image is missing or damaged.
-            TrainError: the run keeps no images.
+        Each image is opened once to see that it can be, and the first of each size goes through the processor. Raises DataError
+        where the image is missing or damaged, and TrainError where the run keeps no images.
         """
         if key not in self._tokens:
             picture = self._open(key)
@@ -53,14 +50,12 @@ class TrainingImages:
 
     def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
         """The inputs of the model's forward besides the tokens of a batch: the images, and for models that ask for it
-        `mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's.
+        `mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's. Raises DataError where an image is missing
+        or damaged, or a row has not as many places as its images fill.
 
         Args:
             input_ids: (rows, tokens), images expanded.
             keys: the images of each row in their order.
-
-        Raises:
-            DataError: an image is missing or damaged, or a row has not as many places as its images fill.
         """
         pictures = [self._open(key) for of_row in keys for key in of_row]
         features = dict(self._processor.image_processor(images=pictures, return_tensors="pt")) if pictures else {}

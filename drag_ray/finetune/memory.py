@@ -106,12 +106,8 @@ class ModelShapes:
 
 def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float) -> None:
     """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough; and of
-    the disk, where all weights learn.
-
-    Raises:
-        TrainError: the weights alone take more than the only GPU has, or a checkpoint more than is free. Of several processes
-            each sees its own GPU, and one that refuses would keep the others waiting.
-    """
+    the disk, where all weights learn. Raises TrainError where the weights alone take more than the only GPU has, or a checkpoint
+    more than is free. Of several processes each sees its own GPU, and one that refuses would keep the others waiting."""
     try:
         shapes = ModelShapes(job.model)
         said, found = _describe_memory(shapes, job, zero_stage, rows, gpu_gib)

@@ -27,11 +27,11 @@ _SET_BY = {
         r"use_cpu": "finetune.device",
         r"deepspeed|fsdp\w*": "finetune.deepspeed",
         r"\w*liger_kernel\w*": "finetune.liger",
-        r"dataloader_(num|persistent)_workers": "finetune.image_workers",
         r"(save|eval|logging|load_best)_\w+": "finetune.checkpoint_steps",
         # The losses are not those of transformers, and read no label_smoothing_factor.
         r"output_dir|label_\w+|include_\w+|remove_unused_columns|disable_tqdm|resume_from_checkpoint|ignore_data_skip": _STAGE,
-        r"push_to_hub|hub_\w+|do_\w+|local_rank|prediction_loss_only|dataloader_pin_memory|ddp_find_\w+": _STAGE,
+        r"push_to_hub|hub_\w+|do_\w+|local_rank|prediction_loss_only|ddp_find_\w+": _STAGE,
+        r"dataloader_(num_workers|persistent_workers|pin_memory)": _STAGE,
     },
     "lora": {
         r"r": "finetune.lora_r",
@@ -51,11 +51,8 @@ def read_named(option: Literal["arguments", "lora"], named: dict[str, Any]) -> d
 
 
 def check_named(option: Literal["arguments", "lora"], named: Mapping[str, Any]) -> None:
-    """Refuse names that there are not, and those of arguments that are set otherwise.
-
-    Raises:
-        ConfigError: says which, and the nearest one or the option to use.
-    """
+    """Refuse names that there are not, and those of arguments that are set otherwise. Raises ConfigError: says which, and the
+    nearest one or the option to use."""
     if not named:
         return
     library, known = _list_known(option)
@@ -88,14 +85,7 @@ def _list_types(hint: Any) -> set[Any]:
 
 @contextmanager
 def explain_refusal(option: str, given: Any, kinds: tuple[type[Exception], ...] = _REFUSALS, remedy: str = "") -> Generator[None]:
-    """Turn what a library says against arguments, or of a package that is missing, into a TrainError that names the option.
-
-    Args:
-        option: of the section finetune.
-        given: its value; errors stay as they are where that is empty.
-        kinds: of errors.
-        remedy: what to do.
-    """
+    """Turn what a library says against arguments, or of a package that is missing, into a TrainError that names the option."""
     try:
         yield
     except kinds as error:

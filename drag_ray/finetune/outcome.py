@@ -60,11 +60,7 @@ def find_model(finetune_dir: Path | None) -> Path | None:
 
 
 def has_reward_model(finetune_dir: Path | None) -> bool:
-    """True if the stage has trained a reward model, which writes nothing.
-
-    Raises:
-        TrainError: the adapter cannot be read.
-    """
+    """True if the stage has trained a reward model, which writes nothing. Raises TrainError where the adapter cannot be read."""
     adapter_dir = find_adapter(finetune_dir)
     return adapter_dir is not None and is_reward_model(adapter_dir)
 

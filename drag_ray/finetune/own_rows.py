@@ -96,15 +96,13 @@ _PROMPT_TEXT = Template(columns={**_BESIDE, "prompt": "prompt", "response": "com
 
 
 def write_own_rows(source: str, validation_source: str, folder: Path, *, pairs: bool) -> None:
-    """Write `train.jsonl`, `validation.jsonl`, which may be empty, and a store of their images into a folder.
+    """Write `train.jsonl`, `validation.jsonl`, which may be empty, and a store of their images into a folder. Raises DataError
+    where a source is missing, empty or of another kind, a row cannot be learned from, or an image is not there.
 
     Args:
         source: a file, or the folder of a data set.
         validation_source: the same for validation; where it is empty a data set's own split of that name is taken.
         pairs: whether rows are pairs of replies, and not conversations.
-
-    Raises:
-        DataError: a source is missing, empty or of another kind, a row cannot be learned from, or an image is not there.
     """
     store = ImageStore(folder / IMAGES_DIR_NAME)
     for split, named in (("train", source), ("validation", validation_source)):
@@ -224,11 +222,8 @@ def _read_array(path: Path, parse: Callable[[Record], T]) -> Iterator[tuple[str,
 
 
 def to_row(record: Record, template: Template | None, images: QuestionImages, pairs: bool) -> Row:
-    """A row for `dpo` if `pairs` says so, otherwise for `sft`, which learns every reply of the assistant.
-
-    Raises:
-        DataError: columns are missing, a message is none, there is no reply, or the images are not those that the messages show.
-    """
+    """A row for `dpo` if `pairs` says so, otherwise for `sft`, which learns every reply of the assistant. Raises DataError where
+    columns are missing, a message is none, there is no reply, or the images are not those that the messages show."""
     record = _drop_nulls(record)
     writer = _RowWriter(record, template or _choose_template(record, pairs))
     row = writer.write_pair() if pairs else writer.write_conversation()

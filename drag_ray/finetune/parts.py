@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from drag_ray.engine.models.module_names import PROJECTOR_MODULES, VISION_MODULES
+from drag_ray.engine.models.model_files import PROJECTOR_MODULES, VISION_MODULES
 from drag_ray.errors import NotFiniteError, TrainError
 
 _PROJECTOR = re.compile(rf"(^|\.)({PROJECTOR_MODULES})\.")
@@ -22,11 +22,8 @@ def find_part(name: str) -> str:
 
 
 def free_parts(model: Any, parts: Collection[str]) -> None:
-    """Have these parts of a model learn, and no other weights.
-
-    Raises:
-        TrainError: it has no such part, or nobody knows which of its weights see.
-    """
+    """Have these parts of a model learn, and no other weights. Raises TrainError where it has no such part, or nobody knows which
+    of its weights see."""
     found = {find_part(name) for name, _ in model.named_parameters()}
     if getattr(model.config, "vision_config", None) and "vision" not in found:
         modules = sorted({".".join(name.split(".")[:2]) for name, _ in model.named_parameters()})
@@ -52,12 +49,8 @@ def split_rates(optimizer: Any, model: Any, rates: Mapping[str, float]) -> None:
 
 
 def check_trained(before: Any, after: Any, parts: Collection[str]) -> None:
-    """Compare a model as it is written with the one that it started from, in the same number format.
-
-    Raises:
-        NotFiniteError: a weight is not finite.
-        TrainError: a part is as it was, or another one has changed.
-    """
+    """Compare a model as it is written with the one that it started from, in the same number format. Raises NotFiniteError where
+    a weight is not finite, and TrainError where a part is as it was, or another one has changed."""
     old, changed = dict(before.named_parameters()), set[str]()
     for name, weight in after.named_parameters():
         if not weight.isfinite().all():

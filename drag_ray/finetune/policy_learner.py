@@ -109,18 +109,12 @@ class PolicyLearner:
         self._move("cpu" if self._yields_gpu else self._device.type)
 
     def learn(self, rows: Iterable[Row], step: int) -> dict[str, Any]:
-        """Learn from the rows of a step, which is counted from 1.
-
-        Returns:
-            loss, grad_norm, learning_rate, tokens (that were drawn), rows, rows_too_long; kl (from the start), engine_kl (of the
-            engine from the model before the step) and entropy (of that model, as the mean surprise of what was drawn), in nats
-            a token; clipped; furthest, the row that is furthest from the start; and engine_gaps, for each row its trajectory and
-            by how many nats a token the engine that drew it is below the model before the step, where that is known.
-
-        Raises:
-            DataError: a row cannot be learned, or is not what the engine had.
-            NotFiniteError: loss or gradient is not finite; nothing is learned from the step.
-        """
+        """Learn from the rows of a step, which is counted from 1. Returns loss, grad_norm, learning_rate, tokens (that were
+        drawn), rows, rows_too_long; kl (from the start), engine_kl (of the engine from the model before the step) and entropy (of
+        that model, as the mean surprise of what was drawn), in nats a token; clipped; furthest, the row that is furthest from the
+        start; and engine_gaps, for each row its trajectory and by how many nats a token the engine that drew it is below the
+        model before the step, where that is known. Raises DataError where a row cannot be learned, or is not what the engine had,
+        and NotFiniteError where loss or gradient is not finite; nothing is learned from the step."""
         num_warmup = math.ceil(self._config.warmup_ratio * self._num_steps)
         rate = self._config.learning_rate * compute_rate(step - 1, num_warmup=num_warmup, num_steps=self._num_steps)
         for group in self._optimizer.param_groups:
@@ -169,12 +163,8 @@ class PolicyLearner:
         return {"furthest": max(of_rows, key=lambda name: of_rows[name].kl, default=""), "engine_gaps": gaps}
 
     def save(self, folder: Path) -> None:
-        """Write adapter, tokenizer and the state of the optimizer.
-
-        Raises:
-            ArtifactError: the disk refuses.
-            NotFiniteError: a weight is not finite.
-        """
+        """Write adapter, tokenizer and the state of the optimizer. Raises ArtifactError where the disk refuses, and
+        NotFiniteError where a weight is not finite."""
         with saving(folder):
             self._model.save_pretrained(str(folder), selected_adapters=["default"])
             self._tokenizer.save_pretrained(str(folder))
@@ -196,9 +186,8 @@ class PolicyLearner:
         return (own[start : start + size] for start in range(0, len(own), size))
 
     def _prepare(self, rows: list[dict[str, Any]], knows_engine: bool) -> "_Prepared":
-        """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at
-        temperature 1 these are the numbers that the update itself begins with, and need no pass of their own.
-        """
+        """A batch, and what its tokens are to the model before anything of the step is learned: in a single update at temperature
+        1 these are the numbers that the update itself begins with, and need no pass of their own."""
         if self._num_updates == 1 and self._scores.temperature == 1:
             return _Prepared(rows)
         self._model.eval()

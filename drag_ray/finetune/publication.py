@@ -118,16 +118,7 @@ def write_card(
     counts: dict[str, Any],
     fingerprints: dict[str, str],
 ) -> None:
-    """Write `README.md` beside the weights.
-
-    Args:
-        folder: holds the weights, whose hashes the card names.
-        kind: of the model.
-        settings: how it was trained.
-        base: the model that it belongs to.
-        counts: of the training, as the stage returns them.
-        fingerprints: of what it was trained from, by stage.
-    """
+    """Write `README.md` beside the weights."""
     from huggingface_hub import ModelCard, ModelCardData
 
     origin = _EMBEDDED_ORIGINS.get(base.name, base.name)
@@ -168,12 +159,9 @@ def _write_card_rows(values: dict[str, Any]) -> str:
 def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype: str = "bfloat16") -> None:
     """Write the base model with the adapter added to its weights: a folder that transformers and vLLM load by itself.
 
-    It holds config, generation config, weights, tokenizer and chat template, and of a vision-language model
-    the processor.  `out_dir` is replaced, and is there only when it is whole.
-
-    Raises:
-        ArtifactError: no space is left, or the folder cannot be written.
-        TrainError: the adapter belongs to another base model, or merging gives weights that are not finite.
+    It holds config, generation config, weights, tokenizer and chat template, and of a vision-language model the processor.
+    `out_dir` is replaced, and is there only when it is whole. Raises ArtifactError where no space is left, or the folder cannot
+    be written, and TrainError where the adapter belongs to another base model, or merging gives weights that are not finite.
     """
     check_adapter_fits(read_base_model(str(base_dir)), adapter_dir)
     load = load_reward_model if is_reward_model(adapter_dir) else load_model
@@ -281,11 +269,8 @@ _SAME = 0.02
 def publish_encoder(checkpoint_dir: Path, model: str, described: Description, stage_dir: Path) -> None:
     """Take the encoder out of a whole checkpoint, prove and describe it. Its folder is there only when it is whole.
 
-    The proof: whoever searches with the folder gets the scores that the trainer had at its end.
-
-    Raises:
-        ArtifactError: no space is left, or the folder cannot be written.
-        TrainError: what is written does not score as what was trained.
+    The proof: whoever searches with the folder gets the scores that the trainer had at its end. Raises ArtifactError where no
+    space is left, or the folder cannot be written; TrainError: what is written does not score as what was trained.
     """
     method = described.settings.chosen_method
     assert isinstance(method, EncoderMethod)

@@ -54,11 +54,8 @@ class Proof:
 
 
 def compute_reference(base: str, adapter_dir: Path) -> Reference:
-    """The reference of transformers and PEFT, in the type that engines take.
-
-    Raises:
-        TrainError: the folder holds no adapter of a model that writes, or one that no engine writes with.
-    """
+    """The reference of transformers and PEFT, in the type that engines take. Raises TrainError where the folder holds no adapter
+    of a model that writes, or one that no engine writes with."""
     check_adapter_writes(adapter_dir)
     tokenizer = load_tokenizer(base)
     token_ids = [_tokenize(question, reply, tokenizer) for question, reply in TEXTS]
@@ -76,16 +73,14 @@ def ask_folder(model_dir: Path) -> Callable[[Sequence[int]], Sequence[float]]:
 
 
 def prove(reference: Reference, ask: Callable[[Sequence[int]], Sequence[float]], name: str, remedy: str) -> Proof:
-    """Compare what is served, or was merged.
+    """Compare what is served, or was merged. Raises ServeError where it is not the adapter, or the adapter does too little to be
+    told from the base model.
 
     Args:
         reference: what it ought to be.
         ask: the log-probability of each token but the first, by the model that is looked at.
         name: what that is called.
         remedy: what to do where it is another one.
-
-    Raises:
-        ServeError: it is not the adapter, or the adapter does too little to be told from the base model.
     """
     served = np.concatenate([np.asarray(ask(ids)) for ids in reference.token_ids])
     base, adapted = np.concatenate(reference.base), np.concatenate(reference.adapted)

@@ -18,8 +18,7 @@ from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME, Description
 from drag_ray.finetune.tokenized_rows import read_rows
-from drag_ray.finetune.training_process import build_trainer, fit, publish, run_loop, tokenize
-from drag_ray.finetune.workers import Workers, size_workers
+from drag_ray.finetune.training_process import Workers, build_trainer, fit, publish, run_loop, size_workers, tokenize
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_runs.folder import StageFolder
@@ -48,7 +47,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         SearchIndexError: the index that the rows were collected with is not there as it was.
         NotFiniteError: loss, gradient or weights were not finite, twice.
         GpuMemoryError: a batch does not fit into a GPU's memory.
-        TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
+        TrainError: the model cannot be trained so, has learned nothing, or workers died too often.
     """
     settings, start_dir = sections.finetune, _find_start(sections)
     model = settings.chosen_method.find_start_model(sections.engine.model)
@@ -59,7 +58,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     of_rows = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_rows] if of_rows.is_dir() else []), *of_index)
     arguments = (model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
-    train = partial(_train_within_memory, lambda smaller: _train(smaller, *arguments), settings)
+    train = partial(_train_within_memory, partial(_train, settings, *arguments), settings)
     outcome = train()
     if isinstance(outcome, NotFiniteError):
         _logger.warning(f"finetune: resuming from the last checkpoint, once. {outcome}")
@@ -111,10 +110,10 @@ def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
     return sections.finetune.compare_prompts and writer == sections.engine.model
 
 
-def _train_within_memory(train: Callable[[FinetuneConfig], Outcome], settings: FinetuneConfig) -> Outcome:
-    """The outcome of `train`, with fewer rows at once where they have to be (`halve_batch`)."""
+def _train_within_memory(train: Callable[[], Outcome], settings: FinetuneConfig) -> Outcome:
+    """The outcome of `train`, and a remedy where memory is exhausted: fewer rows at once, and as many in a step."""
     try:
-        outcome = train(settings)
+        outcome = train()
     except GpuMemoryError as error:  # of one of several processes
         outcome = error
     if not isinstance(outcome, GpuMemoryError):
@@ -124,12 +123,9 @@ def _train_within_memory(train: Callable[[FinetuneConfig], Outcome], settings: F
     if not factor:
         remedy = "finetune.gradient_checkpointing, a lower finetune.max_length, or finetune.quantization nf4"
         return GpuMemoryError(f"{outcome}\nNo fewer rows can be learned at once. Set {remedy}.")
-    smaller = {"batch_size": size // factor, "gradient_accumulation": settings.gradient_accumulation * factor}
-    named = f"finetune.batch_size {smaller['batch_size']} and finetune.gradient_accumulation {smaller['gradient_accumulation']}"
-    if not settings.halve_batch:
-        return GpuMemoryError(f"{outcome}\nSet {named}, as finetune.halve_batch does, or finetune.gradient_checkpointing.")
-    _logger.warning(f"finetune: goes on with {named}. {outcome}")
-    return _train_within_memory(train, settings.model_copy(update=smaller))
+    accumulation = settings.gradient_accumulation * factor
+    named = f"finetune.batch_size {size // factor} and finetune.gradient_accumulation {accumulation}"
+    return GpuMemoryError(f"{outcome}\nSet {named}, which learns the same, or finetune.gradient_checkpointing.")
 
 
 def _train(
@@ -164,7 +160,7 @@ def _train(
     loop_config = {"job": job, "rows": _begin_to_tokenize(job, seeing), "checkpoints_dir": checkpoints_dir}
     resources = {"CPU": workers.num_cpus} | ({"GPU": gpu_share} if use_gpu else {})
     trainer = build_trainer(run_loop, loop_config, settings, workers, resources, checkpoints_dir, seeing)
-    return fit(trainer, settings.max_failures, checkpoints_dir)
+    return fit(trainer, checkpoints_dir)
 
 
 def _begin_to_tokenize(job: TrainJob, seeing: SharedPathNodes) -> Any:
@@ -179,11 +175,7 @@ def _begin_to_tokenize(job: TrainJob, seeing: SharedPathNodes) -> Any:
 
 
 def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
-    """The checkpoint of the last step.
-
-    Raises:
-        DamageError: it is not what was written.
-    """
+    """The checkpoint of the last step. Raises DamageError where it is not what was written."""
     last, flaws = checkpoints.find_last(checkpoints_dir)
     if last is None or checkpoints.read_step(last) != num_steps:
         raise DamageError(

@@ -30,15 +30,13 @@ _OF_NO_SHAPE = {
 
 
 def load_start(model: Any, adapter: LoraConfig, start_dir: Path, *, in_float32: bool) -> Any:
-    """The base model with the adapter in `start_dir`, to be trained on.
+    """The base model with the adapter in `start_dir`, to be trained on. Raises TrainError where the adapter has another shape, or
+    is for other layers.
 
     Args:
         model: the base model, with a head for rewards perhaps, which then is new.
         adapter: what training makes of it.
         in_float32: give the adapter's weights this type, and not the base model's.
-
-    Raises:
-        TrainError: the adapter has another shape, or is for other layers.
     """
     _check_shape(PeftConfig.from_pretrained(str(start_dir)), adapter, start_dir)
     started: Any = get_peft_model(model, adapter, autocast_adapter_dtype=in_float32)
@@ -72,10 +70,7 @@ def _list_value(value: Any) -> Any:
 
 def keep_start(model: Any) -> None:
     """Keep a frozen copy of the adapter that training starts from, of the same types, as some of TRL's trainers do by themselves.
-
-    Args:
-        model: what a trainer was given, whose adapter was trained before.
-    """
+    `model`: what a trainer was given, whose adapter was trained before."""
     if START_NAME not in model.peft_config:
         model.add_adapter(START_NAME, model.peft_config[_TRAINED_NAME])
     weights = dict(model.named_parameters())

@@ -31,16 +31,14 @@ if TYPE_CHECKING:
 
 
 def read_rows(path: Path, limit: int = 0, seed: int = 0) -> Iterator[Row]:
-    """The rows of a file, one after the other.
+    """The rows of a file, one after the other. Raises DataError where there is no such file, or it holds something else. It does
+    not name the file.
 
     Args:
         path: a row a line, in JSON.
         limit: of how many; 0 takes all. Of more those of drawn questions are taken, all of a question but for the last: a file
             is in the order of its questions, whose first ones may all be of one kind.
         seed: of the draw.
-
-    Raises:
-        DataError: there is no such file, or it holds something else. It does not name the file.
     """
     drawn = _draw_places(path, limit, seed) if limit else None
     for place, row in enumerate(_parse_lines(path)):
@@ -146,12 +144,9 @@ class RowTokenizer:
     compares_prompts: bool = True
 
     def tokenize(self, conversation: Conversation, mask: Mask = "assistant") -> TokenizedConversation:
-        """A conversation whose learned replies are tokenized anew.
-
-        Raises:
-            DataError: nothing of a reply is learned, a page image is missing or damaged, or the engine had another prompt.
-            TrainError: the chat template cannot be trained with, or the model or the run has no images.
-        """
+        """A conversation whose learned replies are tokenized anew. Raises DataError where nothing of a reply is learned, a page
+        image is missing or damaged, or the engine had another prompt, and TrainError where the chat template cannot be trained
+        with, or the model or the run has no images."""
         tokens = tokenize_conversation(conversation, self.tokenizer, mask, ANSWER.name)
         tokenized = self._add_images(tokens, conversation)
         if conversation.prompt_digest and self.compares_prompts:
@@ -172,16 +167,10 @@ class RowTokenizer:
         return step
 
     def tokenize_rows(self, rows: Iterable[Row], tokenize: Callable[[Row], Mapping[str, Any] | LeftOut]) -> TokenizedRows:
-        """The tokenized rows. One of more than `max_length` tokens is set aside and counted, never cut.
-
-        Args:
-            tokenize: gives a `TokenizedConversation` or a `TokenizedPair`, with columns of its own perhaps; or why nothing is
-                learned from the row, which is counted.
-
-        Raises:
-            DataError: a row cannot be learned (says which), or none is short enough.
-            TrainError: what `tokenize` raises.
-        """
+        """The tokenized rows. One of more than `max_length` tokens is set aside and counted, never cut. Raises DataError where a
+        row cannot be learned (says which), or none is short enough; TrainError: what `tokenize` raises. `tokenize`: gives a
+        `TokenizedConversation` or a `TokenizedPair`, with columns of its own perhaps; or why nothing is learned from the row,
+        which is counted."""
         kept = TokenizedRows()
         for number, row in enumerate(rows, start=1):
             try:
@@ -246,11 +235,8 @@ def list_sequences(tokenized: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def expand_images(tokens: LabelledTokens, mark_id: int, images: Sequence[list[int]]) -> LabelledTokens:
-    """Put the tokens of each image in place of its mark. They are not learned.
-
-    Raises:
-        DataError: there are not as many marks as images.
-    """
+    """Put the tokens of each image in place of its mark. They are not learned. Raises DataError where there are not as many marks
+    as images."""
     num_marks = tokens["input_ids"].count(mark_id)
     if num_marks != len(images):
         raise DataError(

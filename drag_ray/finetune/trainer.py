@@ -19,7 +19,7 @@ from trl.trainer.utils import disable_dropout_in_model
 
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.models.dtype import choose_dtype
-from drag_ray.engine.models.module_names import IMAGE_MODULES
+from drag_ray.engine.models.model_files import IMAGE_MODULES
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_stage
@@ -146,11 +146,8 @@ def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArgumen
 
 def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraConfig | None]:
     """The model with the adapter that training starts from, or without one and the adapter that it is to get; where parts of the
-    model learn themselves, there is none.
-
-    Args:
-        in_float32: of the adapter that it starts from: as TRL gives it to new ones. ZeRO-3 gathers weights of one type.
-    """
+    model learn themselves, there is none. `in_float32`: of the adapter that it starts from: as TRL gives it to new ones. ZeRO-3
+    gathers weights of one type."""
     method, quantization = _take_method(job.config), job.config.quantization
     quantized = quantization != "none" and quantization
     dtype = choose_dtype(job.config.dtype, "finetune", on_gpu=job.use_gpu)
@@ -217,15 +214,12 @@ def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:
 def check_effect(trainer: Trainer, method: AdapterMethod, row: dict[str, Any], images: TrainingImages | None) -> None:
     """Compare what the trained model makes of a row with what the one did that it started from: two forward passes.
 
-    Every process of the group calls this: with ZeRO-3 each holds a part of the model.
+    Every process of the group calls this: with ZeRO-3 each holds a part of the model. Raises NotFiniteError where the trained
+    model gives numbers that are not finite, and TrainError where training has changed nothing.
 
     Args:
         trainer: at its end.
         row: tokenized; of a pair the first side is read.
-
-    Raises:
-        NotFiniteError: the trained model gives numbers that are not finite.
-        TrainError: training has changed nothing.
     """
     model: Any = trainer.model_wrapped
     adapted: Any = trainer.accelerator.unwrap_model(model)

@@ -1,10 +1,11 @@
 """The parts of a training that are Ray's: a task that tokenizes its rows, the group of its processes, the loop of each, and a
 task that publishes what they have trained."""
 
-import dataclasses
 import logging
+import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DragRayError, GpuMemoryError, TrainError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.workers import Workers
 from drag_ray.messages import about, show_messages
 from drag_ray.storage.file_access import writing
 
@@ -40,6 +40,60 @@ if TYPE_CHECKING:
     from drag_ray.finetune.training_rows import TrainingRows
 
 _logger = logging.getLogger(__name__)
+_MAX_FAILURES = 2
+"""times that training resumes from its last checkpoint after a worker died"""
+_CPU_ENVIRONMENT = {
+    # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the
+    # system would clear them every time: 110 instead of 79 tokens a second on two cores.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "-1",
+    # Ray's own processes need the cores too: a thread that spins while it waits takes them from the one it waits for.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+_GPU_ENVIRONMENT = {
+    # Batches are of many lengths, and blocks that cannot grow are kept for each: the recipe's SFT had 48 GiB without, 40 with it.
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+}
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Training processes that are alike: `num_cpus` cores each, and a GPU if `use_gpu` says so."""
+
+    num_workers: int
+    num_cpus: int
+    use_gpu: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of each."""
+        return _GPU_ENVIRONMENT if self.use_gpu else _CPU_ENVIRONMENT
+
+    def describe(self) -> str:
+        """The number of workers and what each takes, in words."""
+        return f"{self.num_workers} worker(s), each {self.num_cpus} CPU{' and 1 GPU' if self.use_gpu else ''}"
+
+    def list_missing(self, seeing: SharedPathNodes) -> dict[str, int]:
+        """CPUs and GPUs that these nodes lack for all workers."""
+        wanted = {"CPU": self.num_workers * self.num_cpus, "GPU": self.num_workers if self.use_gpu else 0}
+        there = {"CPU": seeing.num_cpus, "GPU": seeing.num_gpus}
+        return {unit: amount - there[unit] for unit, amount in wanted.items() if amount > there[unit]}
+
+
+def size_workers(wanted: int, seeing: SharedPathNodes, *, use_gpu: bool) -> Workers:
+    """One worker a GPU, or one on CPUs, where it is not said how many are wanted.
+
+    On CPUs each takes its share of the largest node, as if they were spread evenly.
+
+    Args:
+        wanted: 0 where nothing is said.
+        seeing: the nodes that they may run on; none where the cluster has yet to grow.
+    """
+    if use_gpu:
+        return Workers(wanted or max(1, seeing.num_gpus), 1, True)
+    num_workers = wanted or 1
+    largest = max((node.cpus for node in seeing.nodes), default=1)
+    return Workers(num_workers, max(1, largest // math.ceil(num_workers / max(1, len(seeing.nodes)))), False)
 
 
 def tokenize(job: TrainJob) -> "TrainingRows":
@@ -81,7 +135,7 @@ def _find_trainer(job: TrainJob) -> Callable[..., dict[str, Any]]:
 
 def _resolve(job: TrainJob) -> TrainJob:
     """With the model's folder on this machine."""
-    return dataclasses.replace(job, model=resolve_model(job.model))
+    return replace(job, model=resolve_model(job.model))
 
 
 def _report(checkpoints_dir: Path, metrics: dict[str, Any], checkpoint_dir: Path) -> None:
@@ -108,16 +162,7 @@ def build_trainer(
     folder: Path,
     seeing: SharedPathNodes,
 ) -> "GroupTrainer":
-    """The group of processes that train.
-
-    Args:
-        loop: runs in each of them, with `loop_config`.
-        settings: of the training.
-        workers: how many there are.
-        resources: what Ray keeps for each.
-        folder: of Ray Train's own notes.
-        seeing: the nodes that they may run on.
-    """
+    """The group of processes that train."""
     return GroupTrainer(
         loop,
         train_loop_config=loop_config,
@@ -131,7 +176,7 @@ def build_trainer(
         run_config=ray.train.RunConfig(
             name=folder.name,
             storage_path=str(folder.parent),
-            failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
+            failure_config=ray.train.FailureConfig(max_failures=_MAX_FAILURES),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
             worker_runtime_env={"env_vars": workers.environment},
         ),
@@ -178,24 +223,15 @@ def _remove_placement_groups(controller: Any) -> None:
             remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 
-def fit(trainer: GroupTrainer, max_failures: int, folder: Path) -> Any:
-    """Train; returns what the loop does in the first of the processes.
-
-    Args:
-        trainer: as of `build_trainer`.
-        max_failures: of its settings.
-        folder: in which it works.
-
-    Raises:
-        DragRayError: see `describe_failure`.
-    """
+def fit(trainer: GroupTrainer, folder: Path) -> Any:
+    """Train in a folder; returns what the loop does in the first of the processes. Raises what `describe_failure` returns."""
     try:
         return trainer.fit().return_value
     except TrainingFailedError as error:
-        raise describe_failure(error, max_failures, folder) from error
+        raise describe_failure(error, folder) from error
 
 
-def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:
+def describe_failure(error: TrainingFailedError, checkpoints_dir: Path) -> DragRayError:
     """The cause that ended a training: what the disk refused to a process or to Ray itself, or else all that Ray says."""
     worker_failures = error.worker_failures.values() if isinstance(error, WorkerGroupError) else ()
     for failure in worker_failures:
@@ -212,7 +248,7 @@ def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_
             "started again, the stage goes on from its last checkpoint."
         )
     return TrainError(
-        f"training stopped, with {max_failures} restarts allowed by finetune.max_failures: {error}\n"
+        f"training stopped after {_MAX_FAILURES} restarts: {error}\n"
         "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
     )
 

@@ -29,12 +29,9 @@ class TrainingRows:
 
 
 def tokenize_training_rows(job: TrainJob) -> TrainingRows:
-    """Read and tokenize the rows of a training.
-
-    Raises:
-        DataError: training rows are missing, unreadable or all too long, or nothing can be learned from them.
-        TrainError: the model's chat template cannot be trained with, or it takes no images and the rows show some.
-    """
+    """Read and tokenize the rows of a training. Raises DataError where training rows are missing, unreadable or all too long, or
+    nothing can be learned from them, and TrainError where the model's chat template cannot be trained with, or it takes no images
+    and the rows show some."""
     method = job.config.chosen_method
     read = _open_reader(job)
     drawn = read_rows(job.train_path, job.config.limit, job.config.seed)

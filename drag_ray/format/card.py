@@ -10,14 +10,7 @@ from drag_ray.storage.artifacts import Identity, Manifest
 
 
 def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity, process: Manifest | None) -> str:
-    """The text of README.md: front matter by which `datasets` finds the files, then tables.
-
-    Args:
-        config: options of the format stage.
-        counts: what its `run` returns.
-        identity: what makes the folder.
-        process: the record of the process stage, if it left one.
-    """
+    """The text of README.md: front matter by which `datasets` finds the files, then tables."""
     rows = [
         f"| `{name}` | {load_format(name).summary} | {counts[f'{name}_{TRAIN}']:,} | {counts[f'{name}_{VALIDATION}']:,} "
         f"| {counts[f'{name}_set_aside']:,} |"

@@ -49,8 +49,6 @@ class FormatConfig(BaseConfig):
     beyond agent.depth"""
     max_pairs_per_question: int = Field(default=8, ge=0)
     """preference pairs that are kept of a question; 0 keeps all"""
-    max_negatives: int = Field(default=0, ge=0)
-    """hardest negatives with which a chosen query is paired; 0 takes all"""
     min_margin: float = Field(default=0.1, gt=0.0, le=1.0)
     """smallest difference of gains between the sides of a preference pair; from rank 3 to 2 the gain is 0.13"""
     relevance_pages: int = Field(default=4, ge=1)
@@ -75,10 +73,7 @@ class FormatConfig(BaseConfig):
     )
     baseline: Literal["mean", "others", "optimal"] = "mean"
     """value with which the return of a reply is compared in rl_steps; mean: that of its peers, itself included; others: that
-    of the other peers; optimal: the return of the best policy within a distance that baseline_beta prices, per nat"""
-    baseline_beta: float = Field(default=1.0, gt=0)
-    """beta of the optimal baseline, beta * log(mean(exp(return / beta))): close to the mean of returns for a large beta, to
-    the best one for a small beta"""
+    of the other peers; optimal: the return of the best policy within a distance that costs 1 a nat, log(mean(exp(return)))"""
     weights: WeightScheme = "gain"
     """weight of a supervised row: 1, its gain over the question, its rank score, the square of the rank score, its cumulative
     effort score (each at least 0.1), or 1 at rank 1 and 0.5 below"""

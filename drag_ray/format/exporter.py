@@ -73,12 +73,7 @@ class ExportFile:
 
 
 def describe_files(folder: Path, trainer: ExportName, files: Sequence[ExportFile]) -> None:
-    """Write what a trainer wants to know of its files, once they are written.
-
-    Args:
-        folder: the folder of all trainers.
-        files: those of any trainer.
-    """
+    """Write what a trainer wants to know of its files, once they are written."""
     describe = load_exporter(trainer).describe
     if describe:
         written = [file for file in files if file.path.parent.name == trainer and file.columns]

@@ -81,16 +81,14 @@ def load_tokenizer(model: str) -> Any:
 
 
 def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_tokenized: int) -> Inspection:
-    """Read a `.jsonl`, `.jsonl.gz` or `.parquet` of training rows of any format.
+    """Read a `.jsonl`, `.jsonl.gz` or `.parquet` of training rows of any format. Raises DataError where the file is missing,
+    something else, or none of its rows can be read or trained on.
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
         mask: what of a learned reply counts, as in finetune.sft.mask.
         num_samples: rows, spread evenly over those that are tokenized, that are shown.
         max_tokenized: rows that are tokenized; the others are only counted.
-
-    Raises:
-        DataError: the file is missing, something else, or none of its rows can be read or trained on.
     """
     seen: Counter[str] = Counter()
     samples: list[Sample] = []
@@ -129,11 +127,8 @@ def _fingerprint_row(row: Record) -> tuple[str, Record]:
 
 
 def build_samples(row: Record, number: int, tokenizer: Any, mask: Mask) -> list[Sample]:
-    """The conversations of a row: one, or both sides of a preference pair.
-
-    Raises:
-        DataError: nothing of the row can be learned.
-    """
+    """The conversations of a row: one, or both sides of a preference pair. Raises DataError where nothing of the row can be
+    learned."""
     sides = [side for side in ("chosen", "rejected") if side in row] or ["completion"]
     values = {
         to_printable(name): to_printable(str(value))

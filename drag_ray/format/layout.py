@@ -35,11 +35,7 @@ class Layout:
 
     @classmethod
     def of(cls, trajectories: pl.DataFrame) -> "Layout":
-        """The layout of the rows of trajectories.
-
-        Args:
-            trajectories: tools, has_images and hidden of each.
-        """
+        """The layout of the rows of trajectories. `trajectories`: tools, has_images and hidden of each."""
         hidden = pl.col("hidden").list.eval(pl.element().struct.field("hidden_messages").list.len() > 0).list.any()
         has_tools, has_images = (trajectories["tools"] != "").any(), trajectories["has_images"].any()
         return cls(bool(has_tools), bool(has_images), bool(trajectories.select(hidden.any()).item()))
@@ -73,11 +69,8 @@ class Layout:
         return rows.select(extended.names).to_arrow().cast(extended)
 
     def show_inputs(self, conversations: pl.Series, hidden: pl.Series) -> pl.Series:
-        """Conversations as the model sees them: for each its messages and, where there are any, the images in them.
-
-        Args:
-            hidden: that of the trajectory of each.
-        """
+        """Conversations as the model sees them: for each its messages and, where there are any, the images in them. `hidden`:
+        that of the trajectory of each."""
         shown = [
             leave_out([_split_parts(item) for item in messages], find_hidden(parts, len(messages)))
             for messages, parts in zip(conversations.to_list(), hidden.to_list(), strict=True)
@@ -104,12 +97,7 @@ class Layout:
 
 
 def find_hidden(hidden: list[HiddenParts], num_messages: int) -> Hidden:
-    """The parts that the last prompt within so many messages of a conversation was without.
-
-    Args:
-        hidden: the column `hidden`.
-        num_messages: those of a prompt, or of a prompt and its reply.
-    """
+    """The parts that the last prompt within so many messages of a conversation was without."""
     within = [prompt for prompt in hidden if prompt["num_prompt_messages"] <= num_messages]
     return Hidden(tuple(within[-1]["hidden_images"]), tuple(within[-1]["hidden_messages"])) if within else Hidden()
 

@@ -25,11 +25,8 @@ _MIN_TELLING_CHARS = 4
 
 
 def find_leaks(trajectories: pl.DataFrame) -> pl.DataFrame:
-    """For each trajectory whether its opening is telling, and where a message first tells the rank of the evidence.
-
-    Returns:
-        trajectory_id, has_telling_opening, and told_at: a position in its messages, null if none tells a rank.
-    """
+    """For each trajectory whether its opening is telling, and where a message first tells the rank of the evidence. Returns
+    trajectory_id, has_telling_opening, and told_at: a position in its messages, null if none tells a rank."""
     message = pl.element().struct
     # What the model itself wrote is no leak.
     tells = (message.field("role") != "assistant") & message.field("content").str.contains(_TOLD_RANK)
@@ -95,13 +92,7 @@ def _is_clean(column: str) -> pl.Expr:
 
 
 class RowChecker:
-    """Checks rows as they were read back from files, against the part that they were made from.
-
-    Args:
-        part: what the rows were made from.
-        sides: question_id and side of each question.
-        layout: how the rows were laid out.
-    """
+    """Checks rows as they were read back from files, against the part that they were made from."""
 
     def __init__(self, part: ScoredPart, sides: pl.DataFrame, layout: Layout) -> None:
         self._recorded = part.trajectories.select("trajectory_id", "hidden", recorded="messages")
@@ -110,16 +101,13 @@ class RowChecker:
         self._layout = layout
 
     def check(self, rows: pl.DataFrame, side: str, place: str, first_row: int = 0) -> None:
-        """Check consecutive rows of one file.
+        """Check consecutive rows of one file. Raises DataError where a row shows the model what the policy was not shown, or
+        tells it the rank, evidence or answer, or is on the wrong side.
 
         Args:
             side: the side of the file.
             place: the file, for messages.
             first_row: how many rows of the file come before these, for messages.
-
-        Raises:
-            DataError: a row shows the model what the policy was not shown, or tells it the rank, evidence or answer, or is on
-                the wrong side.
         """
         column = get_input_column(rows.columns)
         names = [column, "images"] if self._layout.has_images else [column]
@@ -155,12 +143,9 @@ class PageChecker:
         self._sides = sides
 
     def check(self, rows: pl.DataFrame, side: str, place: str, first_row: int = 0) -> None:
-        """Check consecutive rows of one file; arguments as of `RowChecker.check`.
-
-        Raises:
-            DataError: a page is called evidence and is none, or the other way round, or one of both where the question has no
-                evidence, or a row is on the wrong side.
-        """
+        """Check consecutive rows of one file; arguments as of `RowChecker.check`. Raises DataError where a page is called
+        evidence and is none, or the other way round, or one of both where the question has no evidence, or a row is on the wrong
+        side."""
         numbered = (
             rows.select("question_id", *_PAGE_COLUMNS)
             .with_row_index("row", offset=first_row)

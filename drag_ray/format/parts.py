@@ -152,14 +152,8 @@ def format_questions(job: FormatJob, questions: Sequence[Question]) -> Formatted
 
 
 def check_part(job: FormatJob, part_name: str, places: dict[Path, range]) -> int:
-    """Check for leaks what a part wrote: `places` says which rows of which files.
-
-    Returns:
-        How many rows were checked.
-
-    Raises:
-        DataError: a row leaks.
-    """
+    """Check for leaks what a part wrote: `places` says which rows of which files. Returns how many rows were checked. Raises
+    DataError where a row leaks."""
     part = read_part(job.process_dir, part_name)
     sides = _read_sides(job, part)
     return _check_places(places, PageChecker(part, sides), RowChecker(part, sides, job.layout))

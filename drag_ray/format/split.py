@@ -74,11 +74,7 @@ SIDES_NAME = "questions.parquet"
 
 
 def read_side(format_dir: Path, side: str) -> set[str]:
-    """The ids of the questions on a side.
-
-    Raises:
-        ArtifactError: the table is missing or unreadable.
-    """
+    """The ids of the questions on a side. Raises ArtifactError where the table is missing or unreadable."""
     path = format_dir / SIDES_NAME
     with reading(path, "Run: python jobs/format.py"):
         rows = pq.ParquetFile(path).read(columns=["question_id", "side"]).to_pylist()

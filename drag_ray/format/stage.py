@@ -44,15 +44,10 @@ Files = dict[tuple[FormatName, str], RowFiles]
 def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Write `<format>/train` and `<format>/validation`, each as `.jsonl` and `.parquet`, and print how many rows.
 
-    The folder is a Hugging Face dataset with a card (README.md); `questions.parquet` says on which side each question is.
-    Every Parquet row is read back and checked for leaks; the `.jsonl` holds the same rows.
-
-    Returns:
-        For each format the rows of both sides and those set aside, under keys like `sft_query_train`.
-
-    Raises:
-        DataError: the process stage's tables are missing, no query is good enough to train towards, there is no page to learn
-            from, or a written row leaks.
+    The folder is a Hugging Face dataset with a card (README.md); `questions.parquet` says on which side each question is. Every
+    Parquet row is read back and checked for leaks; the `.jsonl` holds the same rows. Returns for each format the rows of both
+    sides and those set aside, under keys like `sft_query_train`. Raises DataError where the process stage's tables are missing,
+    no query is good enough to train towards, there is no page to learn from, or a written row leaks.
     """
     options = sections.format
     process_dir, target_dir = inputs["process"].resolve(), folder.path.resolve()

@@ -103,12 +103,7 @@ class ScoredPart:
 
 
 def list_parts(process_dir: Path) -> list[str]:
-    """The file names of the parts.
-
-    Raises:
-        DataError: there is none.
-        ArtifactError: the folder cannot be listed.
-    """
+    """The file names of the parts. Raises DataError where there is none, and ArtifactError where the folder cannot be listed."""
     names = [path.name for path in list_folder(process_dir / TRAJECTORIES_DIR_NAME, "*.parquet")]
     if not names:
         raise DataError(f"{process_dir / TRAJECTORIES_DIR_NAME}: no part-*.parquet. Run: python jobs/process.py")
@@ -116,11 +111,8 @@ def list_parts(process_dir: Path) -> list[str]:
 
 
 def read_part(process_dir: Path, name: str, index_dir: Path | None = None, embed_dir: Path | None = None) -> ScoredPart:
-    """The tables of one part, with the index that it was searched in.
-
-    Raises:
-        ArtifactError: a file is missing or unreadable.
-    """
+    """The tables of one part, with the index that it was searched in. Raises ArtifactError where a file is missing or
+    unreadable."""
     return ScoredPart(
         read_table(process_dir / TURNS_DIR_NAME / name),
         read_table(process_dir / TRAJECTORIES_DIR_NAME / name),
@@ -130,10 +122,6 @@ def read_part(process_dir: Path, name: str, index_dir: Path | None = None, embed
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
-    """A table that the process stage wrote.
-
-    Raises:
-        ArtifactError: the file is missing or unreadable.
-    """
+    """A table that the process stage wrote. Raises ArtifactError where the file is missing or unreadable."""
     with reading(path, "Run: python jobs/process.py"):
         return pl.read_parquet(path, columns=columns, glob=False)

@@ -58,12 +58,8 @@ class StageCost:
 
 
 def read_costs(run_dir: Path) -> list[StageCost]:
-    """The finished stages of a run of which it is known what they cost.
-
-    Raises:
-        ArtifactError: there is none, or a manifest cannot be read.
-        DamageError: an evaluation is not what was written.
-    """
+    """The finished stages of a run of which it is known what they cost. Raises ArtifactError where there is none, or a manifest
+    cannot be read, and DamageError where an evaluation is not what was written."""
     costs = [_read_cost(require_manifest(stage_dir), stage_dir) for stage_dir in list_finished(run_dir)]
     known = [cost for cost in costs if cost.total or cost.gpu_hours or cost.cpu_hours]
     if not known:
@@ -103,10 +99,7 @@ def _share_cost(stage_dir: Path, machines: float) -> tuple[PolicyCost, ...]:
 
 def format_costs(costs: list[StageCost], num_questions: int = 0) -> str:
     """A table, a sentence for each collection, with `num_questions` what it would cost with so many, and one for each policy.
-
-    Raises:
-        ArtifactError: there is no collection to reckon with.
-    """
+    Raises ArtifactError where there is no collection to reckon with."""
     width = max(len("all"), *(len(cost.address) for cost in costs))
     rows = [(cost.address, [cost.gpu_hours, cost.cpu_hours, cost.machines, cost.replies]) for cost in costs]
     rows.append(("all", [sum(column) for column in zip(*(values for _, values in rows), strict=True)]))

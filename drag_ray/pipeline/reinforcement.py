@@ -22,11 +22,8 @@ def locate_adapter(config: RunConfig, address: Address) -> Path:
 
 
 def build_reinforcement(config: RunConfig, start: Address) -> RunConfig:
-    """The options of the stage rl: the run's own, with the adapter of a finetune stage to go on from.
-
-    Raises:
-        ConfigError: that makes none that could be gone on from, or rl cannot be run with them.
-    """
+    """The options of the stage rl: the run's own, with the adapter of a finetune stage to go on from. Raises ConfigError where
+    that makes none that could be gone on from, or rl cannot be run with them."""
     if not config.finetune.chosen_method.trains_policy:
         raise ConfigError(
             f"reinforce: finetune.method {config.finetune.method} trains no policy, so rl has no adapter to continue. Choose "
@@ -62,19 +59,14 @@ def build_reinforced_evaluation(config: RunConfig, start: Address) -> RunConfig:
 def reinforce(
     config: RunConfig, compared: RunConfig, start: Address, start_ray: Callable[[], object]
 ) -> tuple[dict[str, Manifest], RunConfig]:
-    """Run the stage rl where the pipeline asks for it; what is finished is skipped.
+    """Run the stage rl where the pipeline asks for it; what is finished is skipped. Returns its manifest by its address, and
+    `compared` with its adapter; nothing and the same where nobody asks. Raises ConfigError: as `build_reinforcement` does.
 
     Args:
         config: of the run.
         compared: of the stages that compare what was trained.
         start: the finetune stage whose adapter rl goes on from.
         start_ray: see `run_stages`.
-
-    Returns:
-        Its manifest by its address, and `compared` with its adapter; nothing and the same where nobody asks.
-
-    Raises:
-        ConfigError: as `build_reinforcement` does.
     """
     if not config.reinforce:
         return {}, compared

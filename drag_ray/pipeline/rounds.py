@@ -57,15 +57,8 @@ _EMBEDDER_OPTIONS: dict[str, Any] = {"method": "embed", "epochs": 1, "batch_size
 
 
 def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
-    """The options of its rows and its training: those of the run with what makes it a reranker, and above them `reranker`.
-
-    Args:
-        config: of the run.
-        process: whose questions it learns from.
-
-    Raises:
-        ConfigError: `reranker` sets an option that there is not, or has another method trained, or cannot be trained so.
-    """
+    """The options of its rows and its training: those of the run with what makes it a reranker, and above them `reranker`. Raises
+    ConfigError where `reranker` sets an option that there is not, or has another method trained, or cannot be trained so."""
     kind = config.train_reranker
     training = _build_training(config, "reranker", _RERANKER_OPTIONS[kind], f"train_reranker {kind}", process)
     check_stages(_RERANKER_STAGES, training)
@@ -73,12 +66,9 @@ def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
 
 
 def build_embedder_training(config: RunConfig, process: Address) -> RunConfig:
-    """The options of an embedding model's rows, its training and the vectors that it makes, as `build_reranker_training`.
-
-    Raises:
-        ConfigError: `embedder` sets an option that there is not, has another method trained or cannot be trained so, or windows
-            are longer than what the model reads.
-    """
+    """The options of an embedding model's rows, its training and the vectors that it makes, as `build_reranker_training`. Raises
+    ConfigError where `embedder` sets an option that there is not, has another method trained or cannot be trained so, or windows
+    are longer than what the model reads."""
     training = _build_training(config, "embedder", _EMBEDDER_OPTIONS, "train_embedder", process)
     window, read = training.embedding.window_tokens, training.finetune.embed.max_tokens
     if window > read:
@@ -122,11 +112,8 @@ def read_embedder(config: RunConfig) -> RunConfig:
 
 
 def build_reranked_evaluation(config: RunConfig) -> RunConfig:
-    """The options of an evaluation that has the reranker too.
-
-    Raises:
-        ConfigError: they name another one, or a stage that compares cannot be run with it.
-    """
+    """The options of an evaluation that has the reranker too. Raises ConfigError where they name another one, or a stage that
+    compares cannot be run with it."""
     settings = config.evaluate
     options = settings.take(RerankedConfig)
     if options.model:
@@ -185,15 +172,8 @@ def _refuse_unserved(settings: FinetuneConfig) -> None:
 
 
 def plan_rankers(config: RunConfig, process: Address) -> Rankers:
-    """The rankers that a run wants, none or one of each kind.
-
-    Args:
-        config: of the run.
-        process: whose questions they learn from.
-
-    Raises:
-        ConfigError: one of them cannot be trained, or evaluated, so.
-    """
+    """The rankers that a run wants, none or one of each kind. Raises ConfigError where one of them cannot be trained, or
+    evaluated, so."""
     trainings: list[tuple[list[Stage], RunConfig]] = []
     config = _keep_vectors(config)
     if config.train_embedder:
@@ -218,14 +198,8 @@ def _find_scope(config: RunConfig, ranker: str) -> str:
 
 
 def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
-    """Run every stage once; what is finished is skipped.
-
-    Returns:
-        The manifests of all stages, by their addresses.
-
-    Raises:
-        ConfigError: a stage cannot be run with these options; then none has been.
-    """
+    """Run every stage once; what is finished is skipped. Returns the manifests of all stages, by their addresses. Raises
+    ConfigError where a stage cannot be run with these options; then none has been."""
     check_pipeline(config)
     rankers = plan_rankers(config, Address("process", scope=config.scope))
     if not (rankers.trainings or config.reinforce):
@@ -240,14 +214,8 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
     """Run `config.rounds` rounds, then evaluate the best one on the test questions; what is finished is skipped.
 
-    Writes `rounds/history.json`, a row a round.
-
-    Returns:
-        The manifests of all stages, by their addresses.
-
-    Raises:
-        ConfigError: the curriculum, `embedder` or `reranker` sets an option that there is not, or a round's method trains no
-            policy.
+    Writes `rounds/history.json`, a row a round. Returns the manifests of all stages, by their addresses. Raises ConfigError where
+    the curriculum, `embedder` or `reranker` sets an option that there is not, or a round's method trains no policy.
     """
     check_pipeline(config)
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
@@ -274,14 +242,12 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
 
 def build_round(config: RunConfig, number: int) -> RunConfig:
     """The options of a round: those of its entry in the curriculum, the policy of the round before, and a scope of its own.
+    Raises ConfigError where the curriculum sets an option that there is not, a reward model is to be trained, or a teacher is to
+    collect after the first round.
 
     Args:
         config: of the run.
         number: 1-based.
-
-    Raises:
-        ConfigError: the curriculum sets an option that there is not, a reward model is to be trained, or a teacher is to collect
-            after the first round.
     """
     entry = config.curriculum[min(number, len(config.curriculum)) - 1] if config.curriculum else {}
     changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")

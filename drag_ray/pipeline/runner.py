@@ -42,11 +42,8 @@ def list_pipeline(config: RunConfig) -> list[Stage]:
 
 
 def find_own(name: str, config: RunConfig) -> Address:
-    """The folder of a stage with these options.
-
-    Raises:
-        ConfigError: the run has both a folder of this stage and named instances of it, which would lie within each other.
-    """
+    """The folder of a stage with these options. Raises ConfigError where the run has both a folder of this stage and named
+    instances of it, which would lie within each other."""
     unnamed = _find_unnamed(name, config)
     folder = unnamed.locate(config.run_dir)
     if config.name and is_begun(folder):
@@ -62,11 +59,8 @@ def find_own(name: str, config: RunConfig) -> Address:
 
 def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
     """The folders of the stages that a stage reads: those that `reads` names, the others in its own scope. One that need not have
-    been started and was not, or is not read with these options, is left out.
-
-    Raises:
-        ConfigError: an entry of `reads` is no address of its stage, or it does not say which of several instances is read.
-    """
+    been started and was not, or is not read with these options, is left out. Raises ConfigError where an entry of `reads` is no
+    address of its stage, or it does not say which of several instances is read."""
     unread = config.take(stage.sections).list_unread()
     begun = {name: _find_input(name, config) for name in stage.optional_inputs if name not in unread}
     begun = {name: address for name, address in begun.items() if address.locate(config.run_dir).exists()}
@@ -81,10 +75,7 @@ def open_inputs(stage: Stage, config: RunConfig) -> Inputs:
 
 def pull_inputs(stage: Stage, config: RunConfig) -> None:
     """Fetch what a stage reads, and what that was made from, as far as it is not in the run and is where `storage.uri` says.
-
-    Raises:
-        ArtifactError: the store does not answer, or what it holds is not what was sent.
-    """
+    Raises ArtifactError where the store does not answer, or what it holds is not what was sent."""
     if not config.storage.uri:
         return
     store = StageStore(config.storage)
@@ -130,11 +121,8 @@ def _list_names(folder: Path) -> list[str]:
 
 
 def compute_identity(stage: Stage, config: RunConfig) -> Identity:
-    """The identity of a stage with these options: what makes its result.
-
-    Raises:
-        ArtifactError: a stage that it reads has not finished.
-    """
+    """The identity of a stage with these options: what makes its result. Raises ArtifactError where a stage that it reads has not
+    finished."""
     sections = config.take(stage.sections)
     options = sections.dump()
     for key in stage.runtime_only_options:
@@ -159,17 +147,9 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
 
 
 def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
-    """Run stages in their order; one that is damaged where only its reader looks is done again before its reader.
-
-    Args:
-        start_ray: called before a stage works, so that what is wrong or unchanged is said at once.
-
-    Returns:
-        The manifest of each by its address.
-
-    Raises:
-        ConfigError: a stage cannot be run with these options; then none has been.
-    """
+    """Run stages in their order; one that is damaged where only its reader looks is done again before its reader. Returns the
+    manifest of each by its address. Raises ConfigError where a stage cannot be run with these options; then none has been.
+    `start_ray`: called before a stage works, so that what is wrong or unchanged is said at once."""
     check_stages(stages, config)
     try:
         manifests = [run_stage(stage, config, start_ray) for stage in stages]
@@ -182,11 +162,8 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
 
 
 def check_stages(stages: Sequence[Stage], config: RunConfig) -> None:
-    """Look at options before anything works with them.
-
-    Raises:
-        ConfigError: one of the stages cannot be run with these, or finetune would miss the rows that it reads.
-    """
+    """Look at options before anything works with them. Raises ConfigError where one of the stages cannot be run with these, or
+    finetune would miss the rows that it reads."""
     for stage in stages:
         config.take(stage.sections).check()
     wanted = config.finetune.chosen_method.row_format

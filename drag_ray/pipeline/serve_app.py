@@ -6,15 +6,9 @@ from typing import Any
 
 
 def build(arguments: Mapping[str, str]) -> Any:
-    """The application of a run, which Ray Serve runs and scales.
-
-    Args:
-        arguments: `options`, as of `drag-ray serve`, in one line. Host and port are those of Ray Serve's `http_options`; one that
-            listens beyond its machine needs `--serve.host 0.0.0.0` and a key.
-
-    Raises:
-        DragRayError: as `drag-ray serve`.
-    """
+    """The application of a run, which Ray Serve runs and scales. Raises DragRayError: as `drag-ray serve`. `arguments`:
+    `options`, as of `drag-ray serve`, in one line. Host and port are those of Ray Serve's `http_options`; one that listens beyond
+    its machine needs `--serve.host 0.0.0.0` and a key."""
     from drag_ray.config import load
     from drag_ray.errors import ConfigError
     from drag_ray.pipeline.run_config import RunConfig

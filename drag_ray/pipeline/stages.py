@@ -84,7 +84,7 @@ class Stage:
 _ENGINE_RUNTIME = (
     *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization"),
     *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
-    *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
+    *("engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
 _EMBEDDING_RUNTIME = ("embedding.device", "embedding.batch_size", "embedding.other_index")
 _ROLLOUT_RUNTIME = (*_ENGINE_RUNTIME, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
@@ -171,7 +171,7 @@ STAGES: dict[str, Stage] = {
             reads=("format",),
             optional_inputs=("index",),  # for the page images
             runtime_only_options=(
-                *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures", "finetune.halve_batch"),
+                "finetune.num_workers",
                 *(f"engine.{name}" for name in EngineConfig.model_fields if name not in ("model", "adapter")),
             ),
             own_files=("checkpoints", "own_rows"),
@@ -187,8 +187,8 @@ STAGES: dict[str, Stage] = {
                 *_ROLLOUT_RUNTIME,
                 *(f"rl.{name}" for name in LIMITS),
                 *(f"format.{name}" for name in FormatConfig.model_fields if name not in READ_OF_FORMAT),
-                *(f"finetune.{name}" for name in (*UNREAD_OF_FINETUNE, "num_workers", "image_workers", "max_failures")),
-                *("process.part_mib", "process.allow_mixed"),
+                *(f"finetune.{name}" for name in (*UNREAD_OF_FINETUNE, "num_workers")),
+                "process.allow_mixed",
             ),
             own_files=("train", "policies", "steps", "validation"),
             repairs_in_place=True,  # from its ledger, without a step taken twice

@@ -35,11 +35,8 @@ class StageStatus:
 
 
 def read_status(run_dir: Path) -> list[StageStatus]:
-    """The stages of a run in the order in which something was last written.
-
-    Raises:
-        ArtifactError: the folder is no run with a stage that was begun, or cannot be read.
-    """
+    """The stages of a run in the order in which something was last written. Raises ArtifactError where the folder is no run with
+    a stage that was begun, or cannot be read."""
     now = time.time()
     found = [_read_stage(stage_dir, run_dir, now) for stage_dir in _walk_begun(run_dir)]
     if not found:

@@ -21,14 +21,9 @@ _BEFORE = ("index", "questions", "tune")
 
 
 def tune_search(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> tuple[RunConfig, dict[str, Manifest]]:
-    """Build the index, have questions written where none are given, and choose the search; what is finished is skipped.
-
-    Returns:
-        The options with what was chosen where nothing was set, and the manifests of the stages by their addresses.
-
-    Raises:
-        ConfigError: a stage of the pipeline cannot be run with these options; then none has been.
-    """
+    """Build the index, have questions written where none are given, and choose the search; what is finished is skipped. Returns
+    the options with what was chosen where nothing was set, and the manifests of the stages by their addresses. Raises ConfigError
+    where a stage of the pipeline cannot be run with these options; then none has been."""
     from drag_ray.tune.outcome import read_options
 
     check_pipeline(config)
@@ -42,10 +37,6 @@ def take_choice(config: RunConfig, options: Mapping[str, Any]) -> tuple[RunConfi
     """The options of the run with those that were chosen, without those that the run sets itself, and a sentence about it.
 
     Where what the run asks for searches by words alone, as proposals of baselines do, its agent does too.
-
-    Args:
-        config: of the run.
-        options: that were chosen, in sections.
     """
     config = config.model_copy(update={"tune_search": False})  # the choice does not depend on itself
     taken = _leave_out_set(config, options)

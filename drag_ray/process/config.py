@@ -37,9 +37,8 @@ class ProcessConfig(BaseConfig):
     answer_weight: float = Field(default=0.0, ge=0.0)
     """weight of the answer's ANLS*, or of the judge's verdict, in its reward"""
     judge: JudgeConfig = JudgeConfig()
-    """judge of answers that differ from the gold answer in their letters; with the reward opensearch_vl of searches too"""
-    max_judge_failure_rate: float = Field(default=0.2, ge=0, le=1)
-    """share of failed requests to the judge above which the stage stops; answers without a verdict are left out"""
+    """judge of answers that differ from the gold answer in their letters; with the reward opensearch_vl of searches too. The
+    stage stops if more than a fifth of the requests fail; answers without a verdict are left out"""
     search_cost: float = Field(default=0.05, ge=0.0)
     """deduction from the reward of each search after the first"""
     repeat_cost: float = Field(default=0.2, ge=0.0)
@@ -48,8 +47,6 @@ class ProcessConfig(BaseConfig):
     """deduction for a reply that cannot be read, was cut at its token limit, or searches instead of answering"""
     allow_mixed: bool = False
     """accept trajectories of several agent configurations or search indexes as one set"""
-    part_mib: int = Field(default=16, ge=1)
-    """approximate MiB of conversations in a process's memory at once; a larger set is divided into parts by question"""
 
     @field_validator("reward")
     @classmethod
@@ -64,11 +61,7 @@ class ProcessConfig(BaseConfig):
         return self.reward if ":" in self.reward else ""
 
     def list_code(self) -> list[Path]:
-        """The file of the user's function.
-
-        Raises:
-            ConfigError: the function cannot be had.
-        """
+        """The file of the user's function. Raises ConfigError where the function cannot be had."""
         if not self.function:
             return []
         from drag_ray.process.reward_function import find_reward_source  # which loads Polars

@@ -34,13 +34,6 @@ def import_trajectories(
 ) -> dict[str, int]:
     """Make a file or folder of trajectories the finished collect stage of a run; what is none goes to its `problems.jsonl`.
 
-    Args:
-        path: the file or folder.
-        run_dir: the run.
-        address: the collect stage in it.
-        config: the agent that conversations are rebuilt for, in formats without them.
-        format_name: the format.
-
     Returns:
         Counts: how many were imported (finished), how many lines or files were set aside, and of what kinds.
 

@@ -41,11 +41,7 @@ class Interchange:
 
 
 def load_interchange(name: InterchangeName) -> Interchange:
-    """The format of a name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The format of a name. Raises ConfigError where there is none."""
     if name not in interchange.INTERCHANGES:
         raise ConfigError(f"format {name!r}: expected one of {', '.join(interchange.INTERCHANGES)}.")
     return load_variant(interchange, name).INTERCHANGE

@@ -22,12 +22,13 @@ class RolloutCases(NamedTuple):
     queries: QueriesCase | None
 
 
-def list_cases(rollouts: pl.DataFrame, config: ProcessConfig) -> list[RolloutCases]:
-    """The cases of each row.
+MAX_FAILURE_RATE = 0.2
+"""Share of failed requests to the judge above which the stage stops."""
 
-    Args:
-        rollouts: with the columns task, question, answers, final_answer and turns (structs with action and query).
-    """
+
+def list_cases(rollouts: pl.DataFrame, config: ProcessConfig) -> list[RolloutCases]:
+    """The cases of each row. `rollouts`: with the columns task, question, answers, final_answer and turns (structs with action
+    and query)."""
     turn = pl.element().struct
     searches = pl.col("turns").list.eval(turn.field("query").filter(turn.field("action") == ActionKind.SEARCH.value))
     columns = rollouts.select("task", "question", "answers", "final_answer", searches)
@@ -54,22 +55,18 @@ def judge_rollouts(paths: Sequence[Path], config: ProcessConfig, folder: Path) -
 
     Raises:
         BudgetError: what its replies may cost is spent; the verdicts so far are kept.
-        TooManyFailuresError: more requests than `config.max_judge_failure_rate` failed.
+        TooManyFailuresError: more than `MAX_FAILURE_RATE` of the requests failed.
         ConfigError: the engine cannot be made.
     """
     cases: dict[tuple[type[Case], str], Case] = {}
     for path in paths:
         for found in list_cases(read_answers(path), config):
             cases |= {(type(case), case.key): case for case in found if case}
-    return judge_on_cluster(list(cases.values()), config.judge, folder, config.max_judge_failure_rate)
+    return judge_on_cluster(list(cases.values()), config.judge, folder, MAX_FAILURE_RATE)
 
 
 def take_verdicts(trajectories: pl.DataFrame, config: ProcessConfig, folder: Path) -> tuple[pl.DataFrame, Counter[str]]:
     """The trajectories with `answer_reward` and `query_quality` as the judge has it, without those that it gave no verdict on.
-
-    Args:
-        trajectories: as of `select_trajectories`.
-        folder: of the stage, as `judge_rollouts` has left it.
 
     Returns:
         The trajectories, and counts: judged answers, trajectories left out as unjudged, and those without a verdict on their

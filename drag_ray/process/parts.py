@@ -25,11 +25,8 @@ def part_name(part: int) -> str:
 
 
 def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path, candidate_depth: int = 0) -> None:
-    """Write the records of `paths` to `target_dir/part-*/`, so that all records of a question go to the same part.
-
-    Raises:
-        ArtifactError: a file cannot be read or written.
-    """
+    """Write the records of `paths` to `target_dir/part-*/`, so that all records of a question go to the same part. Raises
+    ArtifactError where a file cannot be read or written."""
     records = read_records(paths, candidate_depth).with_columns(part=pl.col("question_id").hash() % num_parts)
     for (part,), dealt in records.partition_by("part", as_dict=True, include_key=False).items():
         path = target_dir / part_name(part) / f"{paths[0].stem}.arrow"
@@ -39,28 +36,19 @@ def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path, candidate_
 
 
 def read_dealt(part_dir: Path) -> pl.DataFrame:
-    """The records that `deal_out` wrote for one part.
-
-    Raises:
-        ArtifactError: the folder or a file in it cannot be read.
-    """
+    """The records that `deal_out` wrote for one part. Raises ArtifactError where the folder or a file in it cannot be read."""
     with reading(part_dir, "Run: python jobs/process.py"):
         return pl.scan_ipc(list_folder(part_dir, "*.arrow"), glob=False).collect()
 
 
 def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder: Path) -> Counter[Any]:
-    """Score the trajectories of one part and write its two tables into `folder`.
+    """Score the trajectories of one part and write its two tables into `folder`. Returns the counts of `count_part`, and of the
+    records that were left out. Raises DataError where `config.top_k` is beyond the recorded depth.
 
     Args:
         records: as of `read_records`, every record of the part's questions.
         part: number of the part, which names its files.
         folder: of the stage; with `config.judge` it has what `judge_rollouts` leaves.
-
-    Returns:
-        The counts of `count_part`, and of the records that were left out.
-
-    Raises:
-        DataError: `config.top_k` is beyond the recorded depth.
     """
     selected = select_trajectories(records, config.top_k)
     frame, judged = take_verdicts(selected.frame, config, folder) if config.judge.enabled else (selected.frame, Counter[str]())

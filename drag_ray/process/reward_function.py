@@ -82,15 +82,9 @@ RewardFunction = Callable[[Rollout], Sequence[float]]
 
 
 def load_reward_function(name: str) -> RewardFunction:
-    """The function that a name says, as Python imports it in this process.
-
-    Args:
-        name: as `process.reward` has it, with a mark.
-
-    Raises:
-        ConfigError: the module cannot be imported, has changed since, has no such function, or this takes something else than a
-            rollout.
-    """
+    """The function that a name says, as Python imports it in this process. Raises ConfigError where the module cannot be
+    imported, has changed since, has no such function, or this takes something else than a rollout. `name`: as `process.reward`
+    has it, with a mark."""
     place, _, attribute = name.partition(MARK)
     option = f"process.reward {name!r}"
     module = import_own(place, option, "scores rollouts")
@@ -125,26 +119,14 @@ def _check_file(module: ModuleType, option: str) -> None:
 
 
 def find_reward_source(name: str) -> Path:
-    """The file of the module that a function is named in.
-
-    Raises:
-        ConfigError: what `load_reward_function` raises.
-    """
+    """The file of the module that a function is named in. Raises ConfigError: what `load_reward_function` raises."""
     load_reward_function(name)
     return Path(str(sys.modules[name.partition(MARK)[0]].__file__))
 
 
 def compute_rewards(trajectories: pl.DataFrame, name: str) -> pl.Series:
-    """The rewards of all replies, in the order of trajectories and steps.
-
-    Args:
-        trajectories: as of `select_trajectories`.
-        name: of the function.
-
-    Raises:
-        ConfigError: the function cannot be had, has raised something, or returned what is not a number for each reply; names
-            the trajectory.
-    """
+    """The rewards of all replies, in the order of trajectories and steps. Raises ConfigError where the function cannot be had,
+    has raised something, or returned what is not a number for each reply; names the trajectory."""
     function = load_reward_function(name)
     asked = (rollout for rollout in _read_rollouts(trajectories) if rollout.replies)
     rewards = [reward for rollout in asked for reward in _ask(function, name, rollout)]

@@ -25,6 +25,8 @@ from drag_ray.storage.artifacts import write_json
 _logger = logging.getLogger(__name__)
 
 _DEALT_DIR_NAME = "dealt"
+PART_BYTES = 16 * 2**20
+"""Of conversations in a process's memory at once, about; a larger set is divided into parts by question."""
 
 
 def run(sections: ProcessSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -67,13 +69,12 @@ def run(sections: ProcessSections, inputs: Inputs, folder: StageFolder) -> dict[
 
 
 def _process(sizes: Mapping[Path, FileSize], config: ProcessConfig, folder: Path) -> Counter[Any]:
-    part_bytes = config.part_mib * 2**20
-    num_parts = math.ceil(sum(size.num_bytes for size in sizes.values()) / part_bytes)
+    num_parts = math.ceil(sum(size.num_bytes for size in sizes.values()) / PART_BYTES)
     if num_parts <= 1:
         return process_part(read_records(list(sizes), config.read_depth), 0, config, folder)
     dealt_dir = folder / _DEALT_DIR_NAME
     shutil.rmtree(dealt_dir, ignore_errors=True)
-    batches = _cut_batches(sizes, part_bytes)
+    batches = _cut_batches(sizes, PART_BYTES)
     for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir, config.read_depth) for batch in batches], folder):
         pass
     parts = [part for part in range(num_parts) if (dealt_dir / part_name(part)).exists()]

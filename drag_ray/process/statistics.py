@@ -28,10 +28,6 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     """Counts of one part that holds all trajectories of its questions.  A distribution's keys are (name, value).
 
     Trajectories with a hint, and those of baselines, say nothing of the policy: they are counted on their own, and nowhere else.
-
-    Args:
-        turns: as of `explode_turns`.
-        trajectories: as of `summarise_trajectories`.
     """
     hinted, proposals = trajectories.filter("hinted"), trajectories.filter(pl.col("baseline") != "")
     own = ~pl.col("hinted") & (pl.col("baseline") == "")

@@ -78,11 +78,8 @@ def describe_words(turn: Turn, trajectory: Trajectory) -> str:
 
 
 def list_steps(trajectory: Trajectory) -> list[Step]:
-    """The conversation of a trajectory, each reply with its turn.
-
-    Raises:
-        DataError: the trajectory has no conversation, or a reply is not in it.
-    """
+    """The conversation of a trajectory, each reply with its turn. Raises DataError where the trajectory has no conversation, or a
+    reply is not in it."""
     try:
         messages: list[Message] = [{**message} for message in _MESSAGES.validate_json(trajectory.messages)]
     except ValidationError as error:
@@ -105,11 +102,7 @@ def list_steps(trajectory: Trajectory) -> list[Step]:
 
 
 def to_own_fields(trajectory: Trajectory, held: Collection[str] = ()) -> Record:
-    """The fields of a trajectory that another format has no place for.
-
-    Args:
-        held: names of those that it has a place for.
-    """
+    """The fields of a trajectory that another format has no place for. `held`: names of those that it has a place for."""
     row = schemas.flatten(schemas.to_row(replace(trajectory, turns=())), schemas.PATHS)
     return {_VERSION_KEY: schemas.SCHEMA_VERSION} | {
         name: value for name, value in row.items() if name not in _DERIVED and name not in held
@@ -124,14 +117,8 @@ def to_own_turn(step: Step, held: Collection[str]) -> Record:
 
 
 class StepReader:
-    """Makes a trajectory of steps. Add them in their order, then `finish`.
-
-    Args:
-        own: the own fields, as they were found.
-
-    Raises:
-        DataError: there are none, or they are of another version.
-    """
+    """Makes a trajectory of steps. Add them in their order, then `finish`. Raises DataError where there are none, or they are of
+    another version. `own`: the own fields, as they were found."""
 
     def __init__(self, own: Any) -> None:
         if not isinstance(own, dict):
@@ -154,12 +141,7 @@ class StepReader:
         self._messages.append({"role": role, "content": content})
 
     def add_reply(self, own: Any, held: Record) -> None:
-        """A reply of the policy.
-
-        Args:
-            own: its own fields.
-            held: its fields that the format itself holds.
-        """
+        """A reply of the policy."""
         if not isinstance(own, dict):
             raise DataError(
                 f"reply {len(self._turns) + 1}: got {type(own).__name__} for its {OWN_KEY!r} fields, expected an object"
@@ -174,14 +156,9 @@ class StepReader:
         self.add_message(self._observation_role, content)
 
     def finish(self, **held: Any) -> Trajectory:
-        """The trajectory, its ranks and rewards computed from the hits and the evidence.
-
-        Args:
-            held: fields that the format itself holds, the id among them.
-
-        Raises:
-            DataError: a field is missing, unknown, or not what a table of trajectories holds.
-        """
+        """The trajectory, its ranks and rewards computed from the hits and the evidence. Raises DataError where a field is
+        missing, unknown, or not what a table of trajectories holds. `held`: fields that the format itself holds, the id among
+        them."""
         row = {**self._own, **held, "turns": self._turns, "messages": "", "question_rank": None}
         for name in ("id", "question_id"):
             read_name(row, name, required=True)
@@ -248,11 +225,7 @@ def _group(row: Record, paths: Mapping[str, str], record_type: type[Any]) -> Rec
 
 
 def parse_record(data: bytes) -> Record:
-    """The JSON object in `data`, in which no number is infinite or none.
-
-    Raises:
-        DataError: it holds something else.
-    """
+    """The JSON object in `data`, in which no number is infinite or none. Raises DataError where it holds something else."""
     try:
         value = parse_json(data.decode("utf-8-sig"), parse_float=_to_finite, parse_constant=_to_finite)
     except json.JSONDecodeError as error:

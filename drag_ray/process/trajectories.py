@@ -112,12 +112,8 @@ class FileSize:
 
 
 def check_files(folder: Path) -> dict[Path, FileSize]:
-    """The Parquet files of `folder`, each of which holds `schemas.TRAJECTORIES`, and their sizes.
-
-    Raises:
-        DataError: there is none, or one of them is of another schema.
-        ArtifactError: the folder or a file cannot be read.
-    """
+    """The Parquet files of `folder`, each of which holds `schemas.TRAJECTORIES`, and their sizes. Raises DataError where there is
+    none, or one of them is of another schema, and ArtifactError where the folder or a file cannot be read."""
     paths = list_folder(folder, "*.parquet")
     if not paths:
         raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
@@ -136,11 +132,8 @@ def _count_bytes(metadata: pq.FileMetaData) -> int:
 
 
 def check_settings(paths: Sequence[Path]) -> None:
-    """Check that all trajectories were collected with one agent configuration and from one search index.
-
-    Raises:
-        DataError: names two files that differ, and in what.
-    """
+    """Check that all trajectories were collected with one agent configuration and from one search index. Raises DataError: names
+    two files that differ, and in what."""
     seen: dict[str, tuple[str, Path]] = {}
     for path in paths:
         for name, value in _list_settings(path):
@@ -173,13 +166,8 @@ def read_records(paths: Sequence[Path], candidate_depth: int = 0) -> pl.DataFram
     """The records of the files, with the columns that the stage needs.
 
     `knows_question` says whether the question itself was searched, and found anything; `added_recall` what each turn adds to the
-    candidates (see `compute_added_recall`).
-
-    Args:
-        candidate_depth: pages of a search that are candidates; 0 where nobody asks: then none adds any.
-
-    Raises:
-        ArtifactError: a file cannot be read.
+    candidates (see `compute_added_recall`). Raises ArtifactError where a file cannot be read. `candidate_depth`: pages of a
+    search that are candidates; 0 where nobody asks: then none adds any.
     """
     records = pl.from_arrow(pa.concat_tables([_read_columns(path) for path in paths]))
     assert isinstance(records, pl.DataFrame)
@@ -220,10 +208,7 @@ def _list_pages(records: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
 
 def read_answers(path: Path) -> pl.DataFrame:
     """The finished training rollouts of a file: task, question, answers, final_answer, and turns, structs of action and query.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-    """
+    Raises ArtifactError where the file cannot be read."""
     columns = ["task", "question", "answers", "final_answer", "error", "split"]
     with reading(path, _VERIFY):
         table = schemas.read_columns(pq.ParquetFile(path), columns, ("action", "query"))
@@ -235,15 +220,13 @@ def read_answers(path: Path) -> pl.DataFrame:
 def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajectories:
     """The trajectories to train on.
 
-    Left out, in this order: a second record of the same rollout (one that did not fail wins), failed rollouts,
-    questions outside the training split, questions without evidence, records whose conversation cannot be read or lacks a reply.
+    Left out, in this order: a second record of the same rollout (one that did not fail wins), failed rollouts, questions outside
+    the training split, questions without evidence, records whose conversation cannot be read or lacks a reply. Raises DataError
+    where `top_k` is beyond the recorded depth.
 
     Args:
         records: as of `read_records`, every record of their questions.
         top_k: pages to score with; 0 takes each trajectory's own.
-
-    Raises:
-        DataError: a `top_k` beyond the recorded depth.
     """
     failed = pl.col("error") != ""
     order = ("hinted", "baseline", "preset", "sample_index", "trajectory_id")

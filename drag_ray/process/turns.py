@@ -170,11 +170,10 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
     """One row a trajectory, with the outcome of its searches.
 
     Adds to the columns of `trajectories` (without turns): num_opening_messages (messages before the first reply), has_images,
-    hidden (for each reply the number of messages before it, and what of them its prompt was without: `_HIDDEN`),
-    num_turns, num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them
-    found evidence within top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest
-    rank score, the earliest of equals; null unless valid), best_gain (of all searches; null without one), cumulative_effort and
-    reward (the sum of its turns').
+    hidden (for each reply the number of messages before it, and what of them its prompt was without: `_HIDDEN`), num_turns,
+    num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them found evidence within
+    top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest rank score, the earliest of equals;
+    null unless valid), best_gain (of all searches; null without one), cumulative_effort and reward (the sum of its turns').
     """
     return (
         trajectories.lazy()

@@ -68,12 +68,8 @@ def compare_engines(gaps: Sequence[tuple[str, float]], engines: Mapping[str, str
 
 
 def score(paths: Sequence[Path], config: ProcessConfig) -> ScoredPart:
-    """The rollouts of some files, scored as the process stage does.
-
-    Raises:
-        ArtifactError: a file cannot be read.
-        DataError: `config.top_k` is beyond the recorded depth.
-    """
+    """The rollouts of some files, scored as the process stage does. Raises ArtifactError where a file cannot be read, and
+    DataError where `config.top_k` is beyond the recorded depth."""
     frame = select_trajectories(read_records(paths, config.read_depth), config.top_k).frame
     turns = explode_turns(frame, config)
     return ScoredPart(turns, summarise_trajectories(frame, turns))
@@ -90,13 +86,9 @@ def build_batch(part: ScoredPart, config: FormatConfig) -> Batch:
 
 
 def describe(part: ScoredPart) -> dict[str, Any]:
-    """Figures of rollouts.
-
-    Returns:
-        rollouts; reward (the mean of theirs) and spread (the mean variance of it in a question); reply_tokens (a reply's mean);
-        without_search (the share that neither searches nor calls a tool) and idle (one of these); repetitive (the share of
-        replies that go round in circles) and copied (of searches that hold the whole question).
-    """
+    """Figures of rollouts. Returns rollouts; reward (the mean of theirs) and spread (the mean variance of it in a question);
+    reply_tokens (a reply's mean); without_search (the share that neither searches nor calls a tool) and idle (one of these);
+    repetitive (the share of replies that go round in circles) and copied (of searches that hold the whole question)."""
     turns, rollouts = part.turns, part.trajectories
     acting = turns.filter(pl.col("action").is_in(_ACTING))
     idle = rollouts.join(acting.select("trajectory_id").unique(), on="trajectory_id", how="anti", maintain_order="left")

@@ -19,11 +19,11 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.process.config import ProcessConfig
 from drag_ray.rollout.config import RolloutConfig
 
-READ_OF_FORMAT = ("validation_fraction", "split_by", "seed", "baseline_beta")
+READ_OF_FORMAT = ("validation_fraction", "split_by", "seed")
 """What the stage reads of its format: the baseline is that of the loss."""
 UNREAD_OF_FINETUNE = (
     *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed"),
-    *("arguments", "part_learning_rates", "data", "validation_data", "halve_batch"),
+    *("arguments", "part_learning_rates", "data", "validation_data"),
 )
 LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search")
 """Options that only say when the stage stops: started again with others it goes on."""
@@ -49,10 +49,8 @@ class RlConfig(BaseConfig):
     above 0 engines and trainer work concurrently, 0 alternates. A single GPU needs 0 if engines have more than half of its
     memory"""
     validation_steps: int = Field(default=10, ge=0)
-    """steps between greedy validations on the validation questions (format.validation_fraction, format.split_by); the best
-    policy is published. 0 never validates, and publishes the last"""
-    validation_limit: int = Field(default=100, ge=1)
-    """questions of a validation, drawn at random"""
+    """steps between greedy validations on 100 of the validation questions (format.validation_fraction, format.split_by), drawn
+    at random; the best policy is published. 0 never validates, and publishes the last"""
     max_kl: float = Field(default=1.0, gt=0)
     """limit of the distance of the policy from its start, in nats a token, in the median of three steps; beyond it the stage
     stops"""

@@ -83,11 +83,7 @@ class Course:
         self._settled_at = time.monotonic()
 
     def run(self) -> None:
-        """Take all steps that have not been taken.
-
-        Raises:
-            TrainError: a limit was passed.
-        """
+        """Take all steps that have not been taken. Raises TrainError where a limit was passed."""
         num_steps, max_lag = self._settings.steps, self._settings.max_lag
         trained = self._ledger.read_figures("trained")
         num_settled = len(trained)

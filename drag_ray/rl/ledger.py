@@ -30,11 +30,7 @@ class Entry(TypedDict):
 
 
 class StepLedger:
-    """Keeps a ledger.
-
-    Args:
-        path: of its file, new or begun.
-    """
+    """Keeps a ledger."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,7 +74,8 @@ class StepLedger:
 def draw_next(names: Sequence[str], seed: int, start: int, number: int, taken: Collection[str] = ()) -> tuple[list[str], int]:
     """The next names of an endless order, in which all of them come once, in an order drawn anew, before any comes again.
 
-    Names that are taken, or were drawn a moment ago where a new order begins, are passed over.
+    Names that are taken, or were drawn a moment ago where a new order begins, are passed over. Returns the names, and the place
+    at which the order goes on.
 
     Args:
         names: each once.
@@ -86,9 +83,6 @@ def draw_next(names: Sequence[str], seed: int, start: int, number: int, taken: C
         start: place in the order.
         number: wanted; fewer come where there are no others.
         taken: names that must not come.
-
-    Returns:
-        The names, and the place at which the order goes on.
     """
     drawn, place = list[str](), start
     orders = dict[int, list[str]]()

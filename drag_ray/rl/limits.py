@@ -11,14 +11,7 @@ _NUM_STEPS = 3
 
 
 def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlConfig) -> str:
-    """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without.
-
-    Args:
-        step: 1-based.
-        trained: figures of the rollouts and the training of this step and of those before it; what was not computed breaks no
-            limit.
-        config: has the limits.
-    """
+    """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without."""
     figures = trained[step]
     entropy, without = figures.get("entropy"), figures.get("without_search")
     # A few rare tokens make a single step's estimate several times too high.

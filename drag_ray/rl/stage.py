@@ -24,8 +24,7 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import ConfigError, DataError, DragRayError, TrainError
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.outcome import Description
-from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit, publish
-from drag_ray.finetune.workers import size_workers
+from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit, publish, size_workers
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.rl.config import RlSections
 from drag_ray.rl.course import Course, Draw, RollOut
@@ -48,6 +47,7 @@ from drag_ray.types import Question
 _TRAIN_DIR_NAME = "train"
 _IMAGES = Path("..", "..", IMAGES_DIR_NAME)
 """The one store of the images that rollouts make, from the folder of a step or of a validation."""
+_NUM_VALIDATED = 100
 _POLL_S = 0.02
 _MOST_SHARED = 0.5
 """of a GPU's memory that an engine may have without a trainer on the same GPU having to wait until it is free"""
@@ -119,10 +119,8 @@ class Devices:
 
 def plan_devices(sections: RlSections) -> Devices:
     """One GPU for each trainer, of which there is one if nothing is said, and the others for engines; a single one for both.
-
-    Raises:
-        ConfigError: both sides are to work at the same time and share a GPU, or there are too few GPUs for what is asked for.
-    """
+    Raises ConfigError where both sides are to work at the same time and share a GPU, or there are too few GPUs for what is asked
+    for."""
     trains_on_gpu, rollout = takes_gpus(sections.finetune.device), sections.rollout
     num_trainers, num_gpus = sections.finetune.num_workers or 1, count_gpus()
     if not (trains_on_gpu and takes_gpus(sections.engine.device)):
@@ -157,11 +155,8 @@ def find_rank(lora_r: int) -> int:
 
 
 def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Question]]:
-    """The training questions by side: those to train on, and those to validate on, as the format stage would part them.
-
-    Raises:
-        DataError: there is none to train on.
-    """
+    """The training questions by side: those to train on, and those to validate on, as the format stage would part them. Raises
+    DataError where there is none to train on."""
     index_dir, written_dir = inputs["index"], inputs.find("questions")
     questions = draw_split(index_dir, "train", 0, sections.seed, written_dir=written_dir)
     evaluation = read_split(index_dir, "test", written_dir)
@@ -173,8 +168,8 @@ def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Ques
             f"{index_dir}: none of {len(questions)} training questions is left to train on; the others ask what evaluation asks, "
             "or are kept for validation. Lower format.validation_fraction, or split by question (format.split_by)."
         )
-    limit = sections.rl.validation_limit if sections.rl.validation_steps else 0
-    of_side[VALIDATION] = draw_questions(of_side[VALIDATION], limit, sections.seed) if limit else []
+    validates = sections.rl.validation_steps > 0
+    of_side[VALIDATION] = draw_questions(of_side[VALIDATION], _NUM_VALIDATED, sections.seed) if validates else []
     return of_side
 
 
@@ -201,11 +196,7 @@ class Learning:
         self._outcome = outcome
 
     def wait_for(self, step: int) -> None:
-        """Return when the policy of a step is there, or a later one.
-
-        Raises:
-            DragRayError: training has ended before.
-        """
+        """Return when the policy of a step is there, or a later one. Raises DragRayError where training has ended before."""
         while max(list_policies(self._stage_dir), default=-1) < step:
             if self._outcome.done():
                 raise self._outcome.result() or TrainError(
@@ -251,7 +242,7 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
     trainer = build_trainer(run_learning, {"job": job}, settings, workers, resources, stage_dir / _TRAIN_DIR_NAME, seeing)
     try:
         with ThreadPoolExecutor(1, "training") as beside:  # which waits for the training's end
-            outcome = beside.submit(fit, trainer, settings.max_failures, stage_dir / POLICIES_DIR_NAME)
+            outcome = beside.submit(fit, trainer, stage_dir / POLICIES_DIR_NAME)
             try:
                 yield Learning(stage_dir, outcome)
             finally:

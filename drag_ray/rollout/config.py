@@ -18,13 +18,11 @@ class ToolHostConfig(BaseConfig):
     tool: str
     """name of the tool, or of the MCP server, as in agent.tools"""
     num_actors: int = Field(default=1, ge=1)
-    """actors, each a process"""
+    """actors, each a process that works on one call at a time; others wait, in their own agent.tool_timeout_s"""
     num_cpus: float = Field(default=1, ge=0)
     """CPUs that each reserves"""
     num_gpus: float = Field(default=0, ge=0)
     """GPUs that each reserves, or which part of one; set rollout.num_engines to what is left then"""
-    calls_at_once: int = Field(default=1, ge=1)
-    """calls that each works on at the same time; more of them wait, in their own agent.tool_timeout_s"""
 
 
 class RolloutConfig(BaseConfig):

@@ -19,14 +19,10 @@ def count_yields(searches: pl.DataFrame) -> dict[str, int]:
     """The yields of all searches of some questions.
 
     A preference pair is a query that found evidence within top_k and one that did not, asked in the same state; each distinct
-    query counts once in its state. What the format stage makes of them is fewer, by its margin and its limits.
-
-    Args:
-        searches: columns question_id, state (what stands for the conversation before the query), query_key and found, which
-            may be hashes; without searches that failed.
-
-    Returns:
-        questions_with_success, distinct_successful_queries (within their questions) and preference_pairs.
+    query counts once in its state. What the format stage makes of them is fewer, by its margin and its limits. Returns
+    questions_with_success, distinct_successful_queries (within their questions) and preference_pairs. `searches`: columns
+    question_id, state (what stands for the conversation before the query), query_key and found, which may be hashes; without
+    searches that failed.
     """
     found = searches.filter("found")
     outcomes = searches.group_by("question_id", "state", "query_key").agg(pl.col("found").any())
@@ -104,11 +100,8 @@ def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 
 def count_files(paths: Iterable[Path]) -> dict[str, Any]:
     """Counts of the policy's trajectories in some files, without those with a hint; a few MB of files at a time are in memory.
-
-    Returns:
-        found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number of
-        distinct queries.
-    """
+    Returns found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number
+    of distinct queries."""
     totals: Counter[str] = Counter(dict.fromkeys(("found", *TURN_COUNTS), 0))
     nothing = _TURN_SCHEMA.to_frame()
     queries, searches = [_list_queries(nothing)], [_list_searches(nothing)]

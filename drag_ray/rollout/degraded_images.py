@@ -16,12 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 class DegradedImages:
-    """Makes each picture worse that is to be, once, and keeps it in the rollouts' own store. Safe for several threads.
-
-    Args:
-        config: what is to be done, and how often.
-        stores: of the run; what is made goes into the first.
-    """
+    """Makes each picture worse that is to be, once, and keeps it in the rollouts' own store. Safe for several threads."""
 
     def __init__(self, config: DegradationConfig, stores: ImageStores) -> None:
         self._config = config

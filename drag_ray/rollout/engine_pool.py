@@ -66,22 +66,15 @@ class EngineActor:
         self._changing = asyncio.Lock()
 
     async def start(self, run_dir: Path) -> None:
-        """Start the engine where that has not been done; what it prints goes to the logs of these rollouts.
-
-        Raises:
-            ConfigError: see `VllmEngine`.
-            EngineDiedError: it does not start.
-        """
+        """Start the engine where that has not been done; what it prints goes to the logs of these rollouts. Raises ConfigError:
+        see `VllmEngine`; EngineDiedError where it does not start."""
         log_to_file(run_dir)
         if self._engine is None:
             self._engine = self._spec.start(self._stores)
 
     async def begin(self, offer: int, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
-        """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it.
-
-        Args:
-            offer: the pool's; the first of the workers that share the engine in it begins for all of them.
-        """
+        """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it. `offer`: the pool's; the
+        first of the workers that share the engine in it begins for all of them."""
         self._stores.roots = list_stores(run_dir, self._spec.image_dirs)
         async with self._changing:
             if self._engine is not None and self._engine.has_died:
@@ -130,11 +123,7 @@ _CLOSE_S = 30
 
 
 class EnginePool:
-    """Knows the engines that are kept, all of one spec, and who has borrowed which.
-
-    Args:
-        make: the actor of an engine.
-    """
+    """Knows the engines that are kept, all of one spec, and who has borrowed which."""
 
     def __init__(self, make: Callable[[EngineSpec], Any]) -> None:
         self._make = make
@@ -145,11 +134,8 @@ class EnginePool:
         self._offer = 0
 
     async def resize(self, spec: EngineSpec, num_engines: int, workers_per_engine: int, run_dir: Path) -> int:
-        """Take back all engines, end them if they are of another spec, and let at least `num_engines` start or wake.
-
-        Returns:
-            How many of them were there already.
-        """
+        """Take back all engines, end them if they are of another spec, and let at least `num_engines` start or wake. Returns how
+        many of them were there already."""
         if spec != self._spec:
             await self.close()
             self._spec = spec
@@ -248,16 +234,8 @@ def keep_engines() -> Generator[None]:
 
 
 def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) -> tuple[WorkerOptions, Pool]:
-    """Let workers borrow their engines, where this job keeps any: these start now, while the driver goes on.
-
-    Args:
-        options: of the workers; `engine` is what one engine takes.
-        pool: what a worker takes that has an engine of its own.
-        workers_per_engine: as in `RolloutConfig`.
-
-    Returns:
-        Both for workers that borrow, or as they were.
-    """
+    """Let workers borrow their engines, where this job keeps any: these start now, while the driver goes on. Returns both for
+    workers that borrow, or as they were."""
     engine_pool = find_engine_pool()
     if engine_pool is None or options.build_engine is not VllmEngine:
         return options, pool

@@ -38,11 +38,8 @@ class RolloutProblem:
 
 
 def read_failures(run_dir: Path) -> dict[str, Failures]:
-    """For the id of each rollout that ever failed its failures, over all attempts.
-
-    Raises:
-        ArtifactError: a file cannot be read.
-    """
+    """For the id of each rollout that ever failed its failures, over all attempts. Raises ArtifactError where a file cannot be
+    read."""
     paths = journal.list_files(run_dir, FAILURES_DIR_NAME)
     if not paths:
         return {}
@@ -74,11 +71,8 @@ def describe_errors(errors: Counter[str]) -> str:
 
 
 def check_failure_rate(num_failed: int, num_rollouts: int, max_failure_rate: float, errors: Counter[str]) -> None:
-    """Refuse that more than a share of some rollouts has failed.
-
-    Raises:
-        TooManyFailuresError: names the share and the commonest errors.
-    """
+    """Refuse that more than a share of some rollouts has failed. Raises TooManyFailuresError: names the share and the commonest
+    errors."""
     if num_failed > max_failure_rate * num_rollouts:
         raise TooManyFailuresError(
             f"{num_failed} of {num_rollouts} rollouts failed, more than max_failure_rate {max_failure_rate:.0%}.\n"

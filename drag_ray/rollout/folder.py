@@ -41,11 +41,8 @@ _REFERENCE = "See root cause above"
 
 
 def log_to_file(run_dir: Path) -> None:
-    """Send what this process and those that it starts print to a file of the run instead of the driver's console.
-
-    Raises:
-        ArtifactError: the disk refuses the file.
-    """
+    """Send what this process and those that it starts print to a file of the run instead of the driver's console. Raises
+    ArtifactError where the disk refuses the file."""
     path = run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,11 +64,8 @@ def list_changed_logs(run_dir: Path, earlier: Mapping[Path, int]) -> list[Path]:
 
 
 def find_last_error(logs: Sequence[Path]) -> str:
-    """The last error of the newest log that names one, such as `ValueError: no memory is left`; empty without one.
-
-    Args:
-        logs: the newest at the end.
-    """
+    """The last error of the newest log that names one, such as `ValueError: no memory is left`; empty without one. `logs`: the
+    newest at the end."""
     for path in reversed(logs):
         found = _ERROR.findall(path.read_text(encoding="utf-8", errors="replace"))
         causes = [line.strip() for line in found if _REFERENCE not in line]

@@ -64,10 +64,8 @@ _LEVEL = 3
 def begin_attempt(run_dir: Path) -> None:
     """Make the folders, forget what an earlier attempt was at, and set aside files that are not what was written.
 
-    The rollouts of a file that is set aside count as not finished and run again.
-
-    Raises:
-        ArtifactError: the folder cannot be read or written.
+    The rollouts of a file that is set aside count as not finished and run again. Raises ArtifactError where the folder cannot be
+    read or written.
     """
     with writing(run_dir):
         _begin_attempt(run_dir)
@@ -125,11 +123,8 @@ def drop_repeated(run_dir: Path) -> None:
 
 
 def drop(path: Path, ids: Collection[str]) -> None:
-    """Take rollouts out of a file, so that they count as not finished.
-
-    Raises:
-        ArtifactError: the file cannot be read or written.
-    """
+    """Take rollouts out of a file, so that they count as not finished. Raises ArtifactError where the file cannot be read or
+    written."""
     _keep(path, [rollout_id not in ids for rollout_id in read_ids(path)])
 
 
@@ -143,11 +138,7 @@ def _keep(path: Path, is_kept: Sequence[bool]) -> None:
 
 
 def list_files(run_dir: Path, name: str) -> list[Path]:
-    """The whole files of one of the folders, in order of their names.
-
-    Raises:
-        ArtifactError: the folder cannot be listed.
-    """
+    """The whole files of one of the folders, in order of their names. Raises ArtifactError where the folder cannot be listed."""
     paths = list_folder(run_dir / name)
     return [path for path in paths if path.suffix == _SUFFIX and not path.name.startswith(".")]
 
@@ -182,25 +173,16 @@ def read_finished(run_dir: Path, ids: Collection[str], engines: Collection[str])
 
 
 def read_trajectories(run_dir: Path) -> pa.Table:
-    """All finished trajectories of a run, in order of their ids.
-
-    Raises:
-        DataError: a file cannot be read or is of another schema.
-    """
+    """All finished trajectories of a run, in order of their ids. Raises DataError where a file cannot be read or is of another
+    schema."""
     paths = list_files(run_dir, TRAJECTORIES_DIR_NAME)
     tables = [schemas.read_table(path, schemas.TRAJECTORIES) for path in paths]
     return pa.concat_tables(tables or [schemas.TRAJECTORIES.empty_table()]).sort_by("id")
 
 
 def begin_chunk(run_dir: Path, chunk: int, engine: str) -> list[str]:
-    """Note that an engine begins a chunk.
-
-    Returns:
-        The engines that began it before in this attempt: they have died, and it is given out again.
-
-    Raises:
-        ArtifactError: nothing can be written.
-    """
+    """Note that an engine begins a chunk. Returns the engines that began it before in this attempt: they have died, and it is
+    given out again. Raises ArtifactError where nothing can be written."""
     path = run_dir / BEGUN_DIR_NAME / str(chunk)
     with writing(path), path.open("a+") as mark:
         mark.seek(0)
@@ -210,11 +192,7 @@ def begin_chunk(run_dir: Path, chunk: int, engine: str) -> list[str]:
 
 
 def begin_rollout(run_dir: Path, rollout_id: str) -> None:
-    """Note that a rollout is being run.
-
-    Raises:
-        ArtifactError: nothing can be written.
-    """
+    """Note that a rollout is being run. Raises ArtifactError where nothing can be written."""
     create_mark(_running_path(run_dir, rollout_id))
 
 
@@ -275,11 +253,6 @@ def _write(folder: Path, table: pa.Table, engine: str) -> None:
 class Journal:
     """Writes the trajectories of one engine.
 
-    Args:
-        run_dir: the stage folder.
-        flush_s: seconds between two files.
-        keep: calls functions where that folder is seen.
-
     Attributes:
         engine: its name, as `read_engine` finds it in those of its files.
     """
@@ -299,11 +272,7 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Write everything that is held.
-
-        Raises:
-            ArtifactError: it cannot be written; nothing of it is dropped.
-        """
+        """Write everything that is held. Raises ArtifactError where it cannot be written; nothing of it is dropped."""
         for name, rows in self._rows.items():
             if rows:
                 self._keep(_write, self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self.engine)
@@ -319,17 +288,12 @@ def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path], *, s
     """Set damaged images aside, and take out of the journal the rollouts that were shown an image which no store has.
 
     Only rollouts that have called a tool are looked at, or all where pictures of the index were made worse, and of their images
-    those that lie in no store of the index: what is missing there the index stage makes again.
+    those that lie in no store of the index: what is missing there the index stage makes again. Returns how many rollouts will run
+    again. Raises ArtifactError where a file cannot be read, moved or written.
 
     Args:
         image_dirs: the stores of the index.
         shows_degraded: whether rollouts were shown such pictures.
-
-    Returns:
-        How many rollouts will run again.
-
-    Raises:
-        ArtifactError: a file cannot be read, moved or written.
     """
     is_there: dict[str, bool] = {}
     num_dropped = 0

@@ -93,11 +93,8 @@ class Judgements:
 
 
 def fingerprint_judge(config: JudgeConfig, kind: type[Case] = AnswerCase) -> str:
-    """Stands for all that a verdict depends on beside its case, of a kind.
-
-    Raises:
-        ArtifactError: the judge is to write with an adapter that cannot be read.
-    """
+    """Stands for all that a verdict depends on beside its case, of a kind. Raises ArtifactError where the judge is to write with
+    an adapter that cannot be read."""
     engine = config.engine.model_dump(mode="json", include={"backend", "endpoint", "model", "adapter", "dtype", "max_model_len"})
     if adapter := config.engine.adapter:  # another one may lie in the folder of the one before
         names = (ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME)
@@ -139,10 +136,8 @@ def judge_cases(
 def judge_on_cluster(cases: Sequence[Case], config: JudgeConfig, stage_dir: Path, max_failure_rate: float) -> float:
     """Have the cases of a stage judged, as `judge_cases` does: here by an endpoint, by a local model in a process with its GPUs.
 
-    Judgements are kept in `judge/` of the stage's folder, and taken from those that were set aside.
-
-    Returns:
-        What the endpoint's replies have cost, over all starts of the stage.
+    Judgements are kept in `judge/` of the stage's folder, and taken from those that were set aside. Returns what the endpoint's
+    replies have cost, over all starts of the stage.
     """
     folder = stage_dir / JUDGE_DIR_NAME
     earlier = sorted((stage_dir.parent / PREVIOUS_DIR_NAME).glob(f"{stage_dir.name}-*/{JUDGE_DIR_NAME}"))

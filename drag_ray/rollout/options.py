@@ -45,10 +45,9 @@ class WorkerOptions:
     images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
     `vectors_dir` is read where the agent searches by vectors. With a `node_dir` the index is copied there and searched there.
     `stored` are the stages that are read, for nodes that do not see the run's folder: such a node has images and logs in its
-    `local_dir`, and further images from its `supply` (`detached`).
-    `stage_dir` is the folder by which metrics and spans are told apart, where that is not `run_dir`.
-    `build_engine` makes the engine in the worker's own process, with the adapters of these folders, `build_callers` what calls
-    those tools that are not called in that process, by name.
+    `local_dir`, and further images from its `supply` (`detached`). `stage_dir` is the folder by which metrics and spans are told
+    apart, where that is not `run_dir`. `build_engine` makes the engine in the worker's own process, with the adapters of these
+    folders, `build_callers` what calls those tools that are not called in that process, by name.
     """
 
     run_dir: Path
@@ -90,12 +89,8 @@ def start_engine(options: WorkerOptions) -> GenerateFn:
 
 
 def locate_index(options: WorkerOptions) -> Path:
-    """The index that a worker searches: on its node's own disk where there is a folder for it.
-
-    Raises:
-        SearchIndexError: see `copy_to_node`.
-        ArtifactError: the node's disk refuses.
-    """
+    """The index that a worker searches: on its node's own disk where there is a folder for it. Raises SearchIndexError: see
+    `copy_to_node`; ArtifactError where the node's disk refuses."""
     return copy_to_node(options.index_dir, open_own_folder(options.node_dir)) if options.node_dir else options.index_dir
 
 
@@ -174,15 +169,7 @@ def build_options(
 
 
 def with_degradation(options: WorkerOptions, config: DegradationConfig, option: str) -> WorkerOptions:
-    """The same for an agent that is shown worse pictures.
-
-    Args:
-        config: which, and how.
-        option: where that is set, such as `collect.degradation`.
-
-    Raises:
-        ConfigError: the agent is shown none.
-    """
+    """The same for an agent that is shown worse pictures. Raises ConfigError where the agent is shown none."""
     if config.share and not options.image_dirs:
         raise ConfigError(
             f"{option}.share {config.share:g}: the agent is shown no pictures that could be worse. Set agent.page_view to image, "

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
+from drag_ray.agent.protocols import collapse_spaces
 from drag_ray.agent.task import RolloutTask, compute_rollout_id, compute_seed
 from drag_ray.agent.tasks import ANSWERING
 from drag_ray.types import Question, Trajectory
@@ -50,10 +50,8 @@ def build_plan(
     """Every rollout that a run may need. Those of a question follow each other: they share its prompt in the engine's cache.
 
     The samples take the agent's own opening and `num_prompt_sets` others in turn. The hinted ones of a question come last and
-    take the presets in turn; `choose_next` says whether they are needed.
-
-    Args:
-        proposals: how many rollouts of a question are a baseline's, by its name.
+    take the presets in turn; `choose_next` says whether they are needed. `proposals`: how many rollouts of a question are a
+    baseline's, by its name.
     """
     draws = [
         RolloutDraw(preset, index, prompt_set=index % (num_prompt_sets + 1))
@@ -81,8 +79,7 @@ def choose_next(tasks: Sequence[RolloutTask], ended: Ended, enough_successes: in
     Those of baselines run with the first ones. Samples are taken in the order of the plan, and with `enough_successes` no more of
     them at a time than successes are missing. Which samples a question gets thus follows from what the earlier ones found, and
     not from timing: a run that was killed and goes on comes to the same end. A sample that failed for good counts as one without
-    a success.
-    Hinted rollouts run when all samples have finished and neither they nor a baseline succeeded.
+    a success. Hinted rollouts run when all samples have finished and neither they nor a baseline succeeded.
 
     Args:
         tasks: all rollouts of one question, in the order of the plan.
@@ -115,12 +112,9 @@ def choose_pending(plan: Sequence[RolloutTask], ended: Ended, enough_successes: 
 
 
 def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[RolloutTask]) -> dict[str, int]:
-    """Counts of a plan's rollouts, and of what became of them; the other counts add up to the first.
-
-    Returns:
-        rollouts (that the run may need), finished (without a hint), hinted (finished with one), set_aside (failed too often),
-        unfinished (to be run, at most) and skipped (not needed).
-    """
+    """Counts of a plan's rollouts, and of what became of them; the other counts add up to the first. Returns rollouts (that the
+    run may need), finished (without a hint), hinted (finished with one), set_aside (failed too often), unfinished (to be run, at
+    most) and skipped (not needed)."""
     finished = [task for task in plan if ended.get(task.id) is not None]
     counts = {
         "rollouts": len(plan),

@@ -17,10 +17,7 @@ _MAX_WORKERS = 8
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Engines at the start and at most; the CPUs and GPUs that one reserves, engines that share a GPU a part of it each.
-
-    Attributes:
-        workers_per_engine: workers that share an engine which is not in the process of one of them; each reserves the CPUs.
-    """
+    `workers_per_engine`: workers that share an engine which is not in the process of one of them; each reserves the CPUs."""
 
     num_engines: int
     max_engines: int
@@ -49,11 +46,8 @@ class Pool:
 
 def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, nodes: Sequence[NodeResources]) -> Pool:
     """The pool for a cluster that has these nodes now. The GPUs of an engine are of one node; engines that ask an endpoint take
-    none.
-
-    Raises:
-        ConfigError: the GPUs of no node suffice for one engine, or an engine is to have several GPUs and to share them.
-    """
+    none. Raises ConfigError where the GPUs of no node suffice for one engine, or an engine is to have several GPUs and to share
+    them."""
     if engine.backend == "openai":
         num_engines = settings.num_engines or 1
         return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=0)
@@ -74,11 +68,7 @@ def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, n
 
 
 def share_engines(pool: Pool, workers_per_engine: int, num_cpus: int) -> Pool:
-    """The pool whose engines are in processes of their own, on a cluster with this many CPU cores.
-
-    Args:
-        workers_per_engine: as in `RolloutConfig`.
-    """
+    """The pool whose engines are in processes of their own, on a cluster with this many CPU cores."""
     workers = workers_per_engine or max(1, min(_MAX_WORKERS, num_cpus // pool.num_engines // _CORES_PER_WORKER))
     return replace(pool, num_gpus=0, workers_per_engine=workers)
 

@@ -30,10 +30,6 @@ class LiveLine:
     """A line that a terminal or a notebook shows in place of its last state, and that a log gets anew now and then.
 
     tqdm would do for the first two alone: into a log it writes its carriage returns, and `rich.live` nothing before the end.
-
-    Args:
-        stream: where it goes; standard error by default.
-        clock: the time in seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,15 +93,7 @@ _TOLD_FROM_S = 10.0
 
 
 class Progress:
-    """Adds up chunk summaries, shows them, warns of a policy that collapses, and stops a run that goes wrong.
-
-    Args:
-        num_rollouts: how many are to run.
-        max_failure_rate: share of failed rollouts that is borne.
-        label: what the line begins with.
-        stream: where the line goes; standard error by default.
-        clock: the time in seconds.
-    """
+    """Adds up chunk summaries, shows them, warns of a policy that collapses, and stops a run that goes wrong."""
 
     def __init__(
         self,
@@ -128,11 +116,7 @@ class Progress:
         self._began, self._answered = clock(), False
 
     def add(self, summary: dict[str, Any]) -> None:
-        """Add the summary of a chunk.
-
-        Raises:
-            TooManyFailuresError: names the share that failed and the commonest errors.
-        """
+        """Add the summary of a chunk. Raises TooManyFailuresError: names the share that failed and the commonest errors."""
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
         if not self._answered:

@@ -130,11 +130,8 @@ def count_cost(options: WorkerOptions) -> dict[str, float]:
 
 
 def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[WorkerOptions, Pool]:
-    """The options of each worker, and the pool of them; engines that are kept start at once (see `engine_pool`).
-
-    Raises:
-        ConfigError: see `size_pool`.
-    """
+    """The options of each worker, and the pool of them; engines that are kept start at once (see `engine_pool`). Raises
+    ConfigError: see `size_pool`."""
     nodes = list_nodes()
     pool = _size_pool(options, settings, nodes)
     engine = share_cpus(share_gpu(options.engine, settings.engines_per_gpu), pool, nodes)
@@ -201,16 +198,14 @@ def stream_chunks(
     build_worker: BuildWorker = RolloutWorker,
     map_chunks: MapChunks = map_by_ray_data,
 ) -> Iterator[dict[str, Any]]:
-    """The rows that workers make of chunks, as they come; a chunk whose engine has died is given to another one.
+    """The rows that workers make of chunks, as they come; a chunk whose engine has died is given to another one. Raises
+    DragRayError: what a worker raised, or that the engines stopped.
 
     Args:
         chunks: what a worker is called with, each in turn.
         chunk_rollouts: rollouts that a chunk begins with, on average.
         build_worker: makes the worker of an actor of Ray.
         map_chunks: hands chunks to workers, which Ray Data starts for them, or which are kept.
-
-    Raises:
-        DragRayError: what a worker raised, or that the engines stopped.
     """
     earlier = read_log_changes(options.run_dir)
     try:

@@ -38,12 +38,7 @@ _PATIENCE_S = 30.0
 
 
 class ToolHost:
-    """The process of a tool.
-
-    Args:
-        options: of the workers that call it.
-        name: as `agent.tools` has it.
-    """
+    """The process of a tool."""
 
     def __init__(self, options: WorkerOptions, name: str) -> None:
         self._options = options
@@ -60,12 +55,8 @@ class ToolHost:
         return DegradedSearcher(index_dir, degraded) if degraded else Searcher(index_dir)
 
     async def open(self) -> list[str]:
-        """Load the tool; returns the names under which the model calls what there is of it.
-
-        Raises:
-            ConfigError: it cannot be had here.
-            SearchIndexError: see `Searcher`.
-        """
+        """Load the tool; returns the names under which the model calls what there is of it. Raises ConfigError where it cannot be
+        had here; SearchIndexError: see `Searcher`."""
         assert self._pages
         return list(self._callers)
 
@@ -78,19 +69,13 @@ class ToolHost:
 
 
 class HostedTool:
-    """A tool that actors run, behind `CallTool`. What a call waits for a free one is part of its time.
+    """A tool that actors run, behind `CallTool`. What a call waits for a free one is part of its time."""
 
-    Args:
-        name: as the model calls it.
-        hosts: the actors.
-        calls_at_once: of each of them.
-    """
-
-    def __init__(self, name: str, hosts: Sequence[Any], calls_at_once: int) -> None:
+    def __init__(self, name: str, hosts: Sequence[Any]) -> None:
         self._name = name
-        self._hosts = hosts
-        self._under_way = [0] * len(hosts)
-        self._free = asyncio.Semaphore(len(hosts) * calls_at_once)
+        self._free = asyncio.Queue[Any]()
+        for host in hosts:
+            self._free.put_nowait(host)
 
     async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
         """See `CallTool`."""
@@ -105,23 +90,18 @@ class HostedTool:
         return replace(outcome, seconds=time.perf_counter() - started)
 
     async def _ask(self, arguments: str, images: RolloutImages, limits: CallLimits) -> CallOutcome:
-        async with self._free:
-            place = self._under_way.index(min(self._under_way))
-            self._under_way[place] += 1
-            try:
-                return await self._hosts[place].call.remote(self._name, arguments, images, limits)
-            finally:
-                self._under_way[place] -= 1
+        host = await self._free.get()
+        try:
+            return await host.call.remote(self._name, arguments, images, limits)
+        finally:
+            self._free.put_nowait(host)
 
 
 @contextlib.contextmanager
 def host_tools(options: WorkerOptions, settings: RolloutConfig) -> Generator[WorkerOptions]:
-    """Start the actors of `rollout.tool_hosts`, and end them afterwards; gives options for workers that call them.
-
-    Raises:
-        ConfigError: the agent has no such tool, or one cannot be had in the actor's process.
-        DragRayError: what else an actor meets that begins.
-    """
+    """Start the actors of `rollout.tool_hosts`, and end them afterwards; gives options for workers that call them. Raises
+    ConfigError where the agent has no such tool, or one cannot be had in the actor's process; DragRayError: what else an actor
+    meets that begins."""
     if unknown := sorted({config.tool for config in settings.tool_hosts} - set(options.agent.called_tools)):
         raise ConfigError(f"rollout.tool_hosts: the agent has no {', '.join(unknown)} to call. Name it in agent.tools as well.")
     if not settings.tool_hosts:
@@ -132,17 +112,15 @@ def host_tools(options: WorkerOptions, settings: RolloutConfig) -> Generator[Wor
     hosts = {config.tool: [_start(config, slim) for _ in range(config.num_actors)] for config in settings.tool_hosts}
     try:
         names = _open(hosts)
-        hosted = [
-            (name, hosts[config.tool], config.calls_at_once) for config in settings.tool_hosts for name in names[config.tool]
-        ]
+        hosted = [(name, hosts[config.tool]) for config in settings.tool_hosts for name in names[config.tool]]
         yield replace(options, build_callers=partial(_build_callers, hosted))
     finally:
         for host in (host for of_tool in hosts.values() for host in of_tool):
             ray.kill(host)
 
 
-def _build_callers(hosted: Sequence[tuple[str, Sequence[Any], int]]) -> Mapping[str, CallTool]:
-    return {name: HostedTool(name, hosts, calls_at_once) for name, hosts, calls_at_once in hosted}
+def _build_callers(hosted: Sequence[tuple[str, Sequence[Any]]]) -> Mapping[str, CallTool]:
+    return {name: HostedTool(name, hosts) for name, hosts in hosted}
 
 
 def _start(config: ToolHostConfig, options: WorkerOptions) -> Any:
@@ -150,7 +128,7 @@ def _start(config: ToolHostConfig, options: WorkerOptions) -> Any:
     resources = {"num_cpus": config.num_cpus, "num_gpus": config.num_gpus}
     # A call that finds its actor gone waits for the next one; the call that has ended it does so once more.
     lasting = {"max_restarts": -1, "max_task_retries": 1}
-    return actor.options(**resources, **lasting, max_concurrency=config.calls_at_once).remote(options, config.tool)
+    return actor.options(**resources, **lasting, max_concurrency=1).remote(options, config.tool)
 
 
 def _open(hosts: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:

@@ -42,10 +42,7 @@ class Quarantine:
 
     So the one that kills engines takes few others with it, and those of a node that was lost, hundreds of them without a fault,
     are soon through. Whoever has one try left is admitted when nobody else is, and nobody beside it: another one's fault cannot
-    be held against it.
-
-    Args:
-        num_slots: rollouts that the engine runs at the same time, outside.
+    be held against it. `num_slots`: rollouts that the engine runs at the same time, outside.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -97,11 +94,6 @@ class RolloutWorker:
 
     A chunk that is given out again has lost its engine. The rollouts that were running then are quarantined: one try of
     theirs has failed, and they go on a few at a time, so that the one that kills engines is soon found.
-
-    Args:
-        options: what to run with.
-        recorder: is told of the load and of what each chunk came to.
-        keep: calls functions where the run's folder is seen.
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None, keep: Keep = keep_here) -> None:
@@ -171,12 +163,8 @@ class RolloutWorker:
         return trajectories
 
     def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes], engines: Sequence[str]) -> list[Trajectory]:
-        """Note in `ended` what came of a chunk before its engines died.
-
-        Returns:
-            The rollouts that ended in these engines, which did not live to report them; of those that are not tried again
-            what is known.
-        """
+        """Note in `ended` what came of a chunk before its engines died. Returns the rollouts that ended in these engines, which
+        did not live to report them; of those that are not tried again what is known."""
         run_dir = self._options.run_dir
         for task in tasks:
             if self._keep(end_rollout, run_dir, task.id):

@@ -53,11 +53,8 @@ class WorkerJob:
     keeper: Any
 
     def begin(self, earlier: Worker | None = None) -> Worker:
-        """The worker of this process: a new one, or the earlier one with these options.
-
-        Raises:
-            DragRayError: what its parts cannot do without is missing.
-        """
+        """The worker of this process: a new one, or the earlier one with these options. Raises DragRayError: what its parts
+        cannot do without is missing."""
         options, keep = resolve_worker_paths(self.options, self.attempt, _keep_by(self.keeper))
         log_to_file(options.local_dir or options.run_dir)
         if isinstance(earlier, RolloutWorker):

@@ -35,11 +35,7 @@ def is_name(text: str) -> bool:
 
 
 def parse_address(text: str, stage: str) -> Address:
-    """The address of an instance of a stage.
-
-    Raises:
-        ValueError: it is none of this stage.
-    """
+    """The address of an instance of a stage. Raises ValueError where it is none of this stage."""
     parts = text.split("/")
     if parts.count(stage) != 1 or parts.index(stage) < len(parts) - 2 or not all(map(is_name, parts)):
         raise ValueError(f"{text!r} is no {stage} stage of a run: expected {stage}, {stage}/NAME or SCOPE/{stage}")

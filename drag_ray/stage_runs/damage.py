@@ -33,11 +33,8 @@ def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ())
 
 
 def refuse_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ()) -> None:
-    """Look at a finished stage before it is read (see `find_damage`).
-
-    Raises:
-        DamageError: names the damaged files, what was found and expected, and what to run.
-    """
+    """Look at a finished stage before it is read (see `find_damage`). Raises DamageError: names the damaged files, what was found
+    and expected, and what to run."""
     damage = find_damage(stage_dir, whole, but)
     if not damage:
         return
@@ -48,11 +45,8 @@ def refuse_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = (
 
 
 def list_finished(path: Path) -> list[Path]:
-    """The finished stages of a run, or the one that `path` is.
-
-    Raises:
-        ArtifactError: there is none, or a folder cannot be listed.
-    """
+    """The finished stages of a run, or the one that `path` is. Raises ArtifactError where there is none, or a folder cannot be
+    listed."""
     if (path / MANIFEST_NAME).exists():
         return [path]
     found = sorted(_walk_finished(path)) if path.is_dir() else []
@@ -72,29 +66,17 @@ def _walk_finished(folder: Path) -> Iterator[Path]:
 
 
 def verify_stage(stage_dir: Path) -> tuple[int, int]:
-    """Compare every byte of a finished stage with what was written.
-
-    Returns:
-        How many files and bytes there are.
-
-    Raises:
-        DamageError: names the damaged files, what was found and expected, and what to run.
-    """
+    """Compare every byte of a finished stage with what was written. Returns how many files and bytes there are. Raises
+    DamageError: names the damaged files, what was found and expected, and what to run."""
     refuse_damage(stage_dir, whole=True)
     listed = read_list(stage_dir, artifacts.require_manifest(stage_dir)) or []
     return len(listed), sum(checksum.bytes for checksum in listed)
 
 
 def verify_stages(path: Path) -> dict[str, tuple[int, int]]:
-    """Compare every byte of the finished stages of a run, or of the one that `path` is, with what was written.
-
-    Returns:
-        How many files and bytes each has, by its folder.
-
-    Raises:
-        ArtifactError: there is no finished stage, or a folder cannot be listed.
-        DamageError: names the damaged files of all stages, what was found and expected, and what to run.
-    """
+    """Compare every byte of the finished stages of a run, or of the one that `path` is, with what was written. Returns how many
+    files and bytes each has, by its folder. Raises ArtifactError where there is no finished stage, or a folder cannot be listed;
+    DamageError: names the damaged files of all stages, what was found and expected, and what to run."""
     sound: dict[str, tuple[int, int]] = {}
     problems: list[str] = []
     for stage_dir in list_finished(path):
@@ -109,14 +91,9 @@ def verify_stages(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def accept_changes(stage_dir: Path) -> list[Damage]:
-    """Take the files of a finished stage as they are now for what was written; stages that read it will run again.
-
-    Returns:
-        What had changed.
-
-    Raises:
-        ArtifactError: the stage has not finished, or its manifest or the list of its files are damaged themselves.
-    """
+    """Take the files of a finished stage as they are now for what was written; stages that read it will run again. Returns what
+    had changed. Raises ArtifactError where the stage has not finished, or its manifest or the list of its files are damaged
+    themselves."""
     manifest = artifacts.require_manifest(stage_dir)
     listed = read_list(stage_dir, manifest)
     if listed is None:

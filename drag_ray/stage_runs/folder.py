@@ -114,13 +114,7 @@ class StageFolder:
         self._lock = None
 
     def finish(self, counts: dict[str, Any], leave_out: Collection[str] = (), spent: dict[str, float] | None = None) -> Manifest:
-        """Write the list of the files and the manifest, the last act of a stage.
-
-        Args:
-            counts: the figures of its summary line.
-            leave_out: names of files and folders that nobody reads but the stage itself; they are not listed.
-            spent: what its machines have cost.
-        """
+        """Write the list of the files and the manifest, the last act of a stage."""
         own = self.identity.to_dict()
         manifest = Manifest(
             **{name: own.pop(name) for name in ("stage", "fingerprint", "max_tries", "command")},

@@ -43,10 +43,7 @@ class Inputs:
 
     def read_lineage(self) -> dict[str, Manifest]:
         """The manifests of these stages and of all that they were made from, by name, as long as they still are what was read.
-
-        Raises:
-            DamageError: a manifest cannot be read.
-        """
+        Raises DamageError where a manifest cannot be read."""
         found: dict[str, Manifest] = {}
         for name, folder in self.folders.items():
             manifest = read_manifest(folder) if folder else None

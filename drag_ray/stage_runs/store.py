@@ -55,15 +55,8 @@ class StoredStage:
 
 
 class StageStore:
-    """The finished stages that lie at a URI.
-
-    Args:
-        config: `uri` is not empty.
-
-    Raises:
-        ConfigError: the URI is none.
-        StorageError: the store does not answer.
-    """
+    """The finished stages that lie at a URI. Raises ConfigError where the URI is none, and StorageError where the store does not
+    answer. `config`: `uri` is not empty."""
 
     def __init__(self, config: StorageConfig) -> None:
         self._objects = ObjectStore(config.uri)
@@ -75,22 +68,15 @@ class StageStore:
         return sorted("/".join(parts[1:-1]) for parts in keys if parts[-1] == MANIFEST_NAME and all(map(is_name, parts[1:-1])))
 
     def read_manifest(self, address: str) -> Manifest | None:
-        """The manifest of a stage, None where none was pushed.
-
-        Raises:
-            DamageError: it is there, and is not what was written.
-            StorageError: the address is none.
-        """
+        """The manifest of a stage, None where none was pushed. Raises DamageError where it is there, and is not what was written,
+        and StorageError where the address is none."""
         found = self._find(address)
         return found[0] if found else None
 
     def push(self, run_dir: Path, address: str) -> Transfer | None:
-        """Send a finished stage, the manifest last. None if it is there as it is here.
-
-        Raises:
-            ArtifactError: it has not finished, or its files are not what was written.
-            StorageError: the store refuses; what was sent is kept, and not sent again.
-        """
+        """Send a finished stage, the manifest last. None if it is there as it is here. Raises ArtifactError where it has not
+        finished, or its files are not what was written, and StorageError where the store refuses; what was sent is kept, and not
+        sent again."""
         stage_dir = run_dir / address
         manifest = artifacts.require_manifest(stage_dir)
         folder, twins = _name_folder(address, manifest.checksums), dict[Checksum, str]()
@@ -161,10 +147,7 @@ class StageStore:
 
     def pull_lineage(self, address: str, run_dir: Path) -> dict[str, Transfer | None]:
         """Fetch a stage, and the stages that it was made from, as far as they are here and the run has nothing in their places.
-
-        Returns:
-            What was moved of each that was fetched. Errors are those of `pull`.
-        """
+        Returns what was moved of each that was fetched. Errors are those of `pull`."""
         moved: dict[str, Transfer | None] = {}
         wanted: list[tuple[str, str | None]] = [(address, None)]
         for stage, outcome in wanted:  # which grows
@@ -179,11 +162,8 @@ class StageStore:
         return moved
 
     def push_run(self, run_dir: Path) -> dict[str, Transfer | None]:
-        """Send the finished stages of a run; by the address of each what `push` returns, whose errors are the same.
-
-        Raises:
-            ConfigError: the folder is that of a stage.
-        """
+        """Send the finished stages of a run; by the address of each what `push` returns, whose errors are the same. Raises
+        ConfigError where the folder is that of a stage."""
         moved: dict[str, Transfer | None] = {}
         for stage_dir in list_finished(run_dir):
             address = artifacts.require_manifest(stage_dir).stage

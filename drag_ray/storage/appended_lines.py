@@ -23,11 +23,8 @@ def append_line(path: Path, value: Any) -> None:
 
 
 def append_lines(path: Path, values: Iterable[Any]) -> None:
-    """Write values as lines at the end of the file; they are on the disk then.
-
-    Raises:
-        ArtifactError: no space is left, or the file cannot be written; it is as it was then.
-    """
+    """Write values as lines at the end of the file; they are on the disk then. Raises ArtifactError where no space is left, or
+    the file cannot be written; it is as it was then."""
     with writing(path), path.open("ab") as stream:
         end = stream.tell()
         try:
@@ -45,14 +42,12 @@ def append_lines(path: Path, values: Iterable[Any]) -> None:
 
 
 def read_lines(path: Path, kind: TypeAdapter[T]) -> list[T]:
-    """The values of a file, none where there is none; what follows the last whole line is cut off it.
+    """The values of a file, none where there is none; what follows the last whole line is cut off it. Raises ArtifactError where
+    the file cannot be read.
 
     Args:
         path: the file.
         kind: of a line. One that is of no such kind is passed over, with a warning.
-
-    Raises:
-        ArtifactError: the file cannot be read.
     """
     if not path.is_file():
         return []

@@ -44,11 +44,7 @@ def compute_fingerprint(*parts: Any) -> str:
 
 
 def compute_file_fingerprint(path: Path) -> str:
-    """16 hexadecimal digits that stand for the bytes of the file.
-
-    Raises:
-        ArtifactError: it cannot be read.
-    """
+    """16 hexadecimal digits that stand for the bytes of the file. Raises ArtifactError where it cannot be read."""
     with reading(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
@@ -59,11 +55,8 @@ def compute_bytes_fingerprint(data: bytes) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that is either whole or absent.
-
-    Raises:
-        ArtifactError: no space is left, or the folder cannot be written.
-    """
+    """Write a file that is either whole or absent. Raises ArtifactError where no space is left, or the folder cannot be
+    written."""
     with whole_or_absent(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
 
@@ -108,14 +101,7 @@ def whole_or_absent(path: Path) -> Generator[Path]:
 
 def sync_files(folder: Path, paths: Iterable[str]) -> None:
     """Bring files, whoever wrote them, and the folders that name them to the disk, so that a loss of power takes none of them.
-
-    Args:
-        folder: below which they are.
-        paths: from the folder.
-
-    Raises:
-        ArtifactError: the disk refuses.
-    """
+    Raises ArtifactError where the disk refuses."""
     files = [folder / path for path in paths]
     # A folder is named by the one above it, up to `folder` itself.
     folders = {parent for file in files for parent in file.parents if parent == folder or folder in parent.parents}
@@ -232,12 +218,8 @@ def read_command(stage_dir: Path) -> str:
 
 
 def read_manifest(stage_dir: Path) -> Manifest | None:
-    """The manifest of a finished stage folder, or None when the stage has not finished.
-
-    Raises:
-        DamageError: the manifest is there but cannot be read, or is not what was written.
-        ArtifactError: memory is used up.
-    """
+    """The manifest of a finished stage folder, or None when the stage has not finished. Raises DamageError where the manifest is
+    there but cannot be read, or is not what was written, and ArtifactError where memory is used up."""
     path = stage_dir / MANIFEST_NAME
     with reading(path):
         try:
@@ -270,11 +252,8 @@ def write_manifest(stage_dir: Path, manifest: Manifest) -> None:
 
 
 def write_list(stage_dir: Path, manifest: Manifest, listed: Sequence[Checksum], accept: bool = False) -> None:
-    """Write the list of a stage's files, and the manifest that knows it, when the files have come to the disk.
-
-    Args:
-        accept: the files are not what the stage has written, and are accepted so.
-    """
+    """Write the list of a stage's files, and the manifest that knows it, when the files have come to the disk. `accept`: the
+    files are not what the stage has written, and are accepted so."""
     sync_files(stage_dir, [checksum.path for checksum in listed])
     text = checksums.format_list(listed)
     digest = compute_bytes_fingerprint(text.encode())
@@ -283,14 +262,8 @@ def write_list(stage_dir: Path, manifest: Manifest, listed: Sequence[Checksum], 
 
 
 def require_manifest(stage_dir: Path, command: str = "") -> Manifest:
-    """The manifest of a stage that another stage reads.
-
-    Args:
-        command: what runs it; without one, what `read_command` says.
-
-    Raises:
-        ArtifactError: the stage has not finished, or its manifest is damaged.
-    """
+    """The manifest of a stage that another stage reads. Raises ArtifactError where the stage has not finished, or its manifest is
+    damaged. `command`: what runs it; without one, what `read_command` says."""
     manifest = read_manifest(stage_dir)
     if manifest is None:
         command = command or read_command(stage_dir)
@@ -302,15 +275,12 @@ def require_manifest(stage_dir: Path, command: str = "") -> Manifest:
 def new_folder(folder: Path, remedy: str) -> Generator[Path]:
     """A scratch folder to write into; on success it is brought to the disk and becomes `folder`, on failure it is removed.
 
-    It is its owner's alone (see `file_access.make_private`).
+    It is its owner's alone (see `file_access.make_private`). Raises DataError where something is there, and ArtifactError where
+    the disk refuses.
 
     Args:
         folder: what is not there yet, or empty.
         remedy: follows "is there already" where it is not.
-
-    Raises:
-        DataError: something is there.
-        ArtifactError: the disk refuses.
     """
     if folder.exists() and (not folder.is_dir() or list_folder(folder)):
         raise DataError(f"{folder}: is there already{remedy}")
@@ -331,10 +301,8 @@ def new_folder(folder: Path, remedy: str) -> Generator[Path]:
 def replaced_folder(folder: Path) -> Generator[Path]:
     """A scratch folder to write into; on success it takes the place of `folder`, on failure it is removed.
 
-    Writers of one folder take turns, and what one that was killed has left is removed.
-
-    Raises:
-        ArtifactError: the disk refuses.
+    Writers of one folder take turns, and what one that was killed has left is removed. Raises ArtifactError where the disk
+    refuses.
     """
     from filelock import FileLock
 

@@ -60,23 +60,14 @@ class Damage(NamedTuple):
 
 
 def list_files(folder: Path, leave_out: Collection[str] = ()) -> list[str]:
-    """The paths of the files below `folder` in order.
-
-    Args:
-        leave_out: names of folders and files that are not listed, wherever they are.
-
-    Raises:
-        OSError: a folder cannot be listed.
-    """
+    """The paths of the files below `folder` in order. Raises OSError where a folder cannot be listed. `leave_out`: names of
+    folders and files that are not listed, wherever they are."""
     return sorted(_walk(folder, leave_out))
 
 
 def compute_checksums(folder: Path, paths: Iterable[str], trust_names: bool = True) -> list[Checksum]:
-    """The checksums of these files.
-
-    Args:
-        trust_names: take the hash in the name of a file of a journal, and of a page image, for that of its bytes.
-    """
+    """The checksums of these files. `trust_names`: take the hash in the name of a file of a journal, and of a page image, for
+    that of its bytes."""
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         return list(pool.map(lambda path: _compute_checksum(folder, path, trust_names), paths))
 
@@ -87,11 +78,7 @@ def format_list(checksums: Iterable[Checksum]) -> str:
 
 
 def parse_list(text: str) -> list[Checksum]:
-    """The checksums in the text of a `checksums.jsonl`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The checksums in the text of a `checksums.jsonl`. Raises ValueError where it is none."""
     try:
         entries = parse_json(f"[{','.join(text.splitlines())}]")
         # Lists of before have a hash of samples, which nobody looks at any more.

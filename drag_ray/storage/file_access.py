@@ -58,10 +58,7 @@ def make_private(folder: Path) -> Path:
     """Make a folder that its owner alone can open, as pages, rollouts and weights are; one that is there keeps its mode.
 
     Folders above it that are missing, and all that comes into it, follow the umask: who makes the folder for a group beforehand,
-    and sets the umask, shares it.
-
-    Raises:
-        ArtifactError: it cannot be made.
+    and sets the umask, shares it. Raises ArtifactError where it cannot be made.
     """
     with writing(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,11 +66,8 @@ def make_private(folder: Path) -> Path:
 
 
 def open_own_folder(place: Path) -> Path:
-    """This user's own folder below one that all users of a machine may share, as /tmp.
-
-    Raises:
-        ArtifactError: it cannot be made, or is somebody else's.
-    """
+    """This user's own folder below one that all users of a machine may share, as /tmp. Raises ArtifactError where it cannot be
+    made, or is somebody else's."""
     folder = make_private(place / f"drag_ray-{os.getuid()}")
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise ArtifactError(f"{folder}: another user owns it and could change its files. Choose another place.")
@@ -87,11 +81,8 @@ def explain_memory(error: MemoryError) -> str:
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
-    """The entries of a folder with names of this pattern, in order of the names; none where there is no such folder.
-
-    Raises:
-        ArtifactError: it cannot be listed. `Path.glob` takes a folder that is closed to it for an empty one.
-    """
+    """The entries of a folder with names of this pattern, in order of the names; none where there is no such folder. Raises
+    ArtifactError where it cannot be listed. `Path.glob` takes a folder that is closed to it for an empty one."""
     with reading(folder):
         try:
             return sorted(path for path in folder.iterdir() if path.match(pattern))
@@ -100,11 +91,8 @@ def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
 
 
 def create_mark(path: Path) -> bool:
-    """Create an empty file. False if it is there already.
-
-    Raises:
-        ArtifactError: no space is left, or the folder cannot be written.
-    """
+    """Create an empty file. False if it is there already. Raises ArtifactError where no space is left, or the folder cannot be
+    written."""
     with writing(path):
         try:
             path.touch(exist_ok=False)

@@ -46,11 +46,8 @@ class StorageConfig(BaseConfig):
 
 
 def check_uri(uri: str) -> str:
-    """The URI of a place, as it was given.
-
-    Raises:
-        ConfigError: it is none, or holds what may be a secret; the message does not repeat it.
-    """
+    """The URI of a place, as it was given. Raises ConfigError where it is none, or holds what may be a secret; the message does
+    not repeat it."""
     parts = urlsplit(uri)
     if parts.scheme not in _SCHEMES or not (parts.netloc or parts.path.strip("/")):
         raise ConfigError(f"expected {'://, '.join(_SCHEMES)}:// with a bucket or a folder, for example s3://BUCKET/runs/mine")
@@ -91,15 +88,8 @@ class ObjectState(NamedTuple):
 
 
 class ObjectStore:
-    """The objects at a URI, by keys: paths below it, with slashes.
-
-    Args:
-        uri: see `check_uri`.
-
-    Raises:
-        ConfigError: the URI is none.
-        StorageError: the store does not answer.
-    """
+    """The objects at a URI, by keys: paths below it, with slashes. Raises ConfigError where the URI is none, and StorageError
+    where the store does not answer. `uri`: see `check_uri`."""
 
     def __init__(self, uri: str) -> None:
         from pyarrow import fs
@@ -138,14 +128,8 @@ class ObjectStore:
                 target.write(block)
 
     def send(self, path: Path, key: str, twin: str = "") -> bool:
-        """Copy a file into an object, which is whole or of fewer bytes.
-
-        Args:
-            twin: the key of an object with the same bytes, which a store that can copies itself.
-
-        Returns:
-            Whether bytes were sent.
-        """
+        """Copy a file into an object, which is whole or of fewer bytes. Returns whether bytes were sent. `twin`: the key of an
+        object with the same bytes, which a store that can copies itself."""
         from pyarrow import fs
 
         with self._reaching(key), self._writing(key) as target:

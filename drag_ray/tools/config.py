@@ -1,14 +1,12 @@
 """Options of tools: of those that ship, with the search engines that they know, and of MCP servers."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from drag_ray.config import SECRET_ERROR, BaseConfig
+from drag_ray.config import BaseConfig, VariableName
 
 QUERY = "{query}"
 """Stands in an address for what is looked for."""
@@ -60,16 +58,7 @@ else:
     ProviderName = Literal[tuple(PROVIDERS)]
 
 
-_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _DOMAIN = r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*"
-
-
-def _check_variables(names: Sequence[str]) -> None:
-    """Refuse what cannot be the name of an environment variable, without repeating it: it may be the secret."""
-    if not all(re.fullmatch(_VARIABLE, name) for name in names):
-        raise PydanticCustomError(
-            SECRET_ERROR, "expected the name of an environment variable, for example TOOLS_KEY, not what it holds"
-        )
 
 
 class McpServerConfig(BaseConfig):
@@ -79,21 +68,15 @@ class McpServerConfig(BaseConfig):
     """how agent.tools calls it; the model sees its tools as NAME_TOOL"""
     command: tuple[str, ...] = ()
     """the command with its arguments; every process that calls the tools starts one. It runs with the rights of that process"""
-    environment: tuple[str, ...] = ()
+    environment: tuple[VariableName, ...] = ()
     """names of environment variables that are passed to the command in addition to PATH, HOME and the like"""
     address: str = ""
     """address of a server that speaks streamable HTTP, for example https://tools.example.org/mcp; redirects are not followed"""
-    key_variable: str = ""
+    key_variable: VariableName = ""
     """name of the environment variable that holds the key of the address (a bearer token), which every process that calls the
     tools must have; empty: the server wants none. The key itself belongs in no option and in no file"""
     shows_images: bool = False
     """whether pictures that its tools return are shown, to a model that sees images; without it they are named and left out"""
-
-    @field_validator("key_variable", "environment")
-    @classmethod
-    def _are_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        _check_variables([name for name in ((value,) if isinstance(value, str) else value) if name])
-        return value
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> "McpServerConfig":
@@ -113,8 +96,6 @@ class PythonInterpreterConfig(BaseConfig):
     """seconds"""
     memory_mib: int = Field(default=512, ge=64, le=65536)
     """memory"""
-    num_parallel: int = Field(default=4, ge=1)
-    """calls that run at once in a process; further ones wait, within their agent.tool_timeout_s"""
 
 
 class SuperResolutionConfig(BaseConfig):
@@ -137,8 +118,6 @@ class VisitConfig(BaseConfig):
     allow_private: bool = False
     """also visit addresses outside the public internet, including those of this machine and of cloud metadata services; a
     model then reaches whatever this machine reaches"""
-    timeout_s: float = Field(default=20.0, gt=0, le=600)
-    """seconds of a call, from looking up the name to the last byte"""
     max_mib: float = Field(default=5.0, gt=0, le=100)
     """largest size of a page, both compressed and unpacked"""
 
@@ -160,19 +139,9 @@ class WebSearchConfig(BaseConfig):
     """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for the
     model's query. It may be in your own network. Redirects are not followed. Empty: the provider's public address, which
     searxng lacks"""
-    key_variable: str = ""
+    key_variable: VariableName = ""
     """name of the environment variable that holds the key, in every process that calls the tool; empty: no key. The key itself
     belongs in no option and in no file"""
-    num_results: int = Field(default=5, ge=1, le=50)
-    """results that are shown"""
-    timeout_s: float = Field(default=15.0, gt=0, le=600)
-    """seconds of a call"""
-
-    @field_validator("key_variable")
-    @classmethod
-    def _is_name(cls, value: str) -> str:
-        _check_variables([value] if value else [])
-        return value
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> "WebSearchConfig":

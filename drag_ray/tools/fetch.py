@@ -38,22 +38,14 @@ class Budget:
         self._deadline = time.monotonic() + self.timeout_s
 
     def get_left_s(self) -> float:
-        """The seconds that are left.
-
-        Raises:
-            ToolError: none are.
-        """
+        """The seconds that are left. Raises ToolError where none are."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise ToolError(f"it did not answer within {self.timeout_s:g} s")
         return left_s
 
     def receive(self, num_bytes: int) -> None:
-        """Count what has come.
-
-        Raises:
-            ToolError: it is too much.
-        """
+        """Count what has come. Raises ToolError where it is too much."""
         self._received += num_bytes
         if self._received > self.max_bytes:
             raise ToolError(f"it answers more than {self.max_bytes:,} bytes")
@@ -171,11 +163,8 @@ class Order:
 
 
 def fetch(url: str, limits: FetchLimits, check_url: CheckUrl, check_address: CheckAddress, order: Order = Order()) -> Fetched:
-    """Fetch an address. Neither proxies, certificates nor passwords of the environment are used, and no cookies.
-
-    Raises:
-        ToolError: it is not to be fetched, does not answer, answers otherwise than with 200, or goes beyond the limits.
-    """
+    """Fetch an address. Neither proxies, certificates nor passwords of the environment are used, and no cookies. Raises ToolError
+    where it is not to be fetched, does not answer, answers otherwise than with 200, or goes beyond the limits."""
     budget = Budget(limits.timeout_s, limits.max_bytes)
     headers = {"User-Agent": "drag_ray", "Accept-Encoding": ", ".join(_ENCODINGS), **order.headers}
     with httpx2.Client(transport=_Transport(CheckedBackend(budget, check_address)), trust_env=False) as client:
@@ -202,11 +191,7 @@ def fetch(url: str, limits: FetchLimits, check_url: CheckUrl, check_address: Che
 
 
 def parse_url(url: str) -> httpx2.URL:
-    """An address of the web.
-
-    Raises:
-        ToolError: it is none, or holds a name or password.
-    """
+    """An address of the web. Raises ToolError where it is none, or holds a name or password."""
     if len(url) > MAX_URL_CHARS:
         raise ToolError(f"the address has {len(url):,} characters, at most {MAX_URL_CHARS:,} are taken")
     try:

@@ -44,11 +44,8 @@ class GrepArguments(Arguments):
 
 
 def grep(arguments: GrepArguments, workspace: Workspace) -> Observation:
-    """The lines of a file that hold some words, with their pages.
-
-    Raises:
-        ToolError: the pattern is none, or asks for too much, or the collection does not have the file.
-    """
+    """The lines of a file that hold some words, with their pages. Raises ToolError where the pattern is none, or asks for too
+    much, or the collection does not have the file."""
     pattern = _to_pattern(arguments)
     lines: list[str] = []
     num_found, num_pages, is_whole = 0, 0, True

@@ -35,11 +35,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MountedTool(Tool):
-    """A tool of an MCP server. What its arguments are is the server's to say, and to check.
-
-    Attributes:
-        schema: JSON schema of the arguments, without references.
-    """
+    """A tool of an MCP server. What its arguments are is the server's to say, and to check. `schema`: JSON schema of the
+    arguments, without references."""
 
     schema: dict[str, Any]
 
@@ -74,11 +71,8 @@ class McpServer:
         self._connecting = asyncio.Lock()
 
     def mount(self) -> list[Tool]:
-        """The tools of the server, under names of theirs.
-
-        Raises:
-            ConfigError: the server cannot be reached, or does not say what it has.
-        """
+        """The tools of the server, under names of theirs. Raises ConfigError where the server cannot be reached, or does not say
+        what it has."""
         name = self._config.name
         try:
             listed = self._ask(_list_tools, _CONNECT_S)
@@ -105,11 +99,7 @@ class McpServer:
         return Observation(text, tuple(ObservedImage(_to_picture(part), f"from {self._config.name}") for part in shown))
 
     def _ask(self, ask: Callable[[Any], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """The server's answer.
-
-        Raises:
-            ToolError: it cannot be reached, or answers otherwise than the protocol says.
-        """
+        """The server's answer. Raises ToolError where it cannot be reached, or answers otherwise than the protocol says."""
         asked = asyncio.run_coroutine_threadsafe(self._ask_in_loop(ask), self._loop)
         try:
             return asked.result(timeout_s)

@@ -22,11 +22,7 @@ class PythonInterpreterArguments(Arguments):
 
 
 def make_tool(options: ToolOptions) -> Tool:
-    """The tool, with a sandbox that has been attacked in vain.
-
-    Raises:
-        ConfigError: this machine has none.
-    """
+    """The tool, with a sandbox that has been attacked in vain. Raises ConfigError where this machine has none."""
     try:
         sandbox = open_sandbox(options.python_interpreter)
     except ConfigError as error:
@@ -46,11 +42,7 @@ def make_tool(options: ToolOptions) -> Tool:
 
 
 def _describe(ending: Ending) -> Observation:
-    """The output of a program.
-
-    Raises:
-        ToolError: it failed, or was ended.
-    """
+    """The output of a program. Raises ToolError where it failed, or was ended."""
     if ending.problem:
         raise ToolError(f"the program was ended: {ending.problem}{_show_end(ending.stdout, 'it had printed')}")
     if ending.status:

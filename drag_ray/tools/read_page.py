@@ -23,11 +23,7 @@ class ReadPageArguments(PageArguments):
 
 
 def read_page(arguments: ReadPageArguments, workspace: Workspace) -> Observation:
-    """The text of a page and of its neighbours.
-
-    Raises:
-        ToolError: the collection does not have the page.
-    """
+    """The text of a page and of its neighbours. Raises ToolError where the collection does not have the page."""
     wanted, *around = arguments.list_numbers()
     found = [workspace.find_page(arguments.file, wanted)]
     found += [page for number in around if (page := workspace.pages.find_page(found[0].file, number))]

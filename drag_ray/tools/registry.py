@@ -25,11 +25,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 @dataclass(frozen=True)
 class Toolset:
-    """The functions of an agent in the order in which its model is shown them, `search` among them.
-
-    Attributes:
-        callers: of those that look something up, by name.
-    """
+    """The functions of an agent in the order in which its model is shown them, `search` among them. `callers`: of those that look
+    something up, by name."""
 
     functions: tuple[Function, ...]
     callers: Mapping[str, ToolCaller]
@@ -57,12 +54,6 @@ def load_toolset(
 
     The name of a server stands for all of its tools. Only servers that are named are asked.
 
-    Args:
-        names: as `agent.tools` has them.
-        modules: as `agent.tool_modules` has them.
-        servers: as `agent.mcp_servers` has them.
-        options: of the tools that ship.
-
     Raises:
         ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
             tools, a tool needs what is not there, or what it says of itself cannot be shown to a model.
@@ -89,11 +80,7 @@ def load_toolset(
 
 
 def find_source(module: str) -> Path:
-    """The file of a module that declares a tool.
-
-    Raises:
-        ConfigError: it cannot be imported, or declares none.
-    """
+    """The file of a module that declares a tool. Raises ConfigError where it cannot be imported, or declares none."""
     _load_module(module)
     return Path(inspect.getfile(sys.modules[module]))
 

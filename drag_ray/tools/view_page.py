@@ -19,11 +19,7 @@ class PageArguments(Arguments):
 
 
 def view_page(arguments: PageArguments, workspace: Workspace) -> Observation:
-    """The picture of a page.
-
-    Raises:
-        ToolError: the collection does not have the page, or no picture of it.
-    """
+    """The picture of a page. Raises ToolError where the collection does not have the page, or no picture of it."""
     page = workspace.find_page(arguments.file, arguments.page)
     name = f"{page.file}#{page.page_number}"
     if not page.image:

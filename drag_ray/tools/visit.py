@@ -60,6 +60,8 @@ def is_public(address: str) -> bool:
     return parsed.is_global and not (known or parsed.is_multicast or parsed.is_reserved or parsed.is_unspecified)
 
 
+_TIMEOUT_S = 20.0
+"""of a call, from looking up the name to the last byte"""
 _MAX_REDIRECTS = 5
 _EXTRACT_GIB = 2.0
 _EXTRACT_CPU_S = 10.0
@@ -82,7 +84,7 @@ def make_tool(options: ToolOptions) -> Tool:
         def check_address(address: str) -> bool:
             return config.allow_private or is_public(address)
 
-        limits = FetchLimits(config.timeout_s, int(config.max_mib * 2**20), _MAX_REDIRECTS)
+        limits = FetchLimits(_TIMEOUT_S, int(config.max_mib * 2**20), _MAX_REDIRECTS)
         fetched = fetch(arguments.url, limits, lambda url: check_url(url, config), check_address)
         text = _extract(fetched)
         return Observation(f"{fetched.url}\n\n{text}" if text.strip() else f"{fetched.url}\n\nThere is no text on this page.")
@@ -91,11 +93,7 @@ def make_tool(options: ToolOptions) -> Tool:
 
 
 def check_url(url: httpx2.URL, config: VisitConfig) -> None:
-    """Refuse URLs that the options exclude.
-
-    Raises:
-        ToolError: they do not.
-    """
+    """Refuse URLs that the options exclude. Raises ToolError where they do not."""
     host = url.raw_host.decode("ascii").lower().rstrip(".")
     port = url.port or _PORTS[url.scheme]
     if port not in config.ports:
@@ -135,11 +133,7 @@ _MAX_PDF_PAGES = 100
 
 def extract_page(data: bytes, content_type: str, charset: str) -> str:
     """The main text of a page: of HTML what trafilatura takes for it (https://aclanthology.org/2021.acl-demo.15/), and where it
-    finds nothing all that a browser shows; of a PDF its text layer.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    finds nothing all that a browser shows; of a PDF its text layer. Raises DataError where it cannot be read."""
     if content_type == PDF_TYPE:
         return _read_pdf(data)
     if content_type in TEXT_TYPES:

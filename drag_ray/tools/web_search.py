@@ -17,6 +17,8 @@ from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 
 _MAX_BYTES = 5_000_000
+_TIMEOUT_S = 15.0
+_NUM_RESULTS = 5
 _FIELD_CHARS = 500
 """of a title, an address and an excerpt"""
 
@@ -29,11 +31,7 @@ class WebSearchArguments(Arguments):
 
 
 def make_tool(options: ToolOptions) -> Tool:
-    """The tool, at the endpoint of the options.
-
-    Raises:
-        ConfigError: they name none, or its key is not there.
-    """
+    """The tool, at the endpoint of the options. Raises ConfigError where they name none, or its key is not there."""
     config = options.web_search
     if not (config.address or PROVIDERS[config.provider].address):
         raise ConfigError("agent.tools: web_search needs agent.web_search.address, the endpoint that is asked.")
@@ -66,7 +64,7 @@ def _ask(query: str, config: WebSearchConfig) -> Fetched:
     if provider.query_field:
         body = json.dumps({provider.query_field: query}).encode()
         order = Order("POST", {**headers, "Content-Type": "application/json"}, body)
-    limits = FetchLimits(config.timeout_s, _MAX_BYTES)
+    limits = FetchLimits(_TIMEOUT_S, _MAX_BYTES)
     address = (config.address or provider.address).replace(QUERY, quote_plus(query))
     # The user has chosen the endpoint: it may be one of their own network.
     return fetch(address, limits, lambda _: None, lambda _: True, order)
@@ -90,7 +88,7 @@ def _read_results(fetched: Fetched, config: WebSearchConfig) -> list[dict[str, s
         for entry in found
         if isinstance(entry, dict)
     ]
-    return [result for result in results if result["url"]][: config.num_results]
+    return [result for result in results if result["url"]][:_NUM_RESULTS]
 
 
 def _describe(results: list[dict[str, str]]) -> Observation:

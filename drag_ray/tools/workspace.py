@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class PageSource(Protocol):
-    """The collection: the index's `Searcher`.
-
-    Attributes:
-        index_dir: the search index, beside which the store of page images lies.
-    """
+    """The collection: the index's `Searcher`. `index_dir`: the search index, beside which the store of page images lies."""
 
     index_dir: Path
 
@@ -45,11 +41,7 @@ class Workspace:
     images: RolloutImages = field(default_factory=RolloutImages)
 
     def find_page(self, file: str, number: int) -> Page:
-        """The page that the policy names.
-
-        Raises:
-            ToolError: the collection does not have it; says what it has.
-        """
+        """The page that the policy names. Raises ToolError where the collection does not have it; says what it has."""
         file = self.resolve_file(file)
         page = self.pages.find_page(file, number)
         if page is None:
@@ -60,18 +52,13 @@ class Workspace:
 
     def resolve_file(self, file: str) -> str:
         """The name of the file that the policy means: where it has copied the number of a page with it, as pages are headed
-        (`manual.pdf#7`), the name before that. A file that is called so itself comes first.
-        """
+        (`manual.pdf#7`), the name before that. A file that is called so itself comes first."""
         name, mark, number = file.rpartition("#")
         is_page = bool(mark) and number.isdecimal() and next(self.pages.read_file(file), None) is None
         return name if is_page and next(self.pages.read_file(name), None) else file
 
     def open_image(self, page: Page) -> Any:
-        """The picture of a page (PIL).
-
-        Raises:
-            ToolError: it has none, or that cannot be read.
-        """
+        """The picture of a page (PIL). Raises ToolError where it has none, or that cannot be read."""
         if not page.image:
             raise ToolError(f"{page.file}#{page.page_number} has no picture")
         from drag_ray.corpus.image_store import ImageStores

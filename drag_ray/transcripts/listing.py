@@ -94,11 +94,8 @@ def read_listing(path: Path) -> pl.DataFrame:
 
     Columns: path and row (where it is), policy, id, question_id, question, sample_index, preset, stop_reason, final_answer,
     error, hinted, task, depth, question_rank (of the evidence where the question itself is searched), outcome (found, not-found
-    or errors), turns, searches, first_rank (in the first search), best_rank, gain, tokens (written), seconds.
-
-    Raises:
-        DataError: there are no trajectories, or a file does not hold any.
-        ArtifactError: a folder cannot be listed.
+    or errors), turns, searches, first_rank (in the first search), best_rank, gain, tokens (written), seconds. Raises DataError
+    where there are no trajectories, or a file does not hold any, and ArtifactError where a folder cannot be listed.
     """
     listing = pl.concat([_read_file(file) for file in list_files(path)])
     if listing.is_empty():
@@ -107,11 +104,7 @@ def read_listing(path: Path) -> pl.DataFrame:
 
 
 def choose(listing: pl.DataFrame, selection: Selection) -> pl.DataFrame:
-    """The rows that were asked for, in the order that was asked for, without the limit.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The rows that were asked for, in the order that was asked for, without the limit. Raises DataError where there are none."""
     wanted = pl.lit(True)
     if selection.outcome:
         wanted &= pl.col("outcome") == selection.outcome
@@ -131,11 +124,8 @@ def choose(listing: pl.DataFrame, selection: Selection) -> pl.DataFrame:
 
 
 def read_trajectories(chosen: pl.DataFrame) -> Iterator[tuple[str, Trajectory]]:
-    """The whole trajectories of these rows in their order, each with its policy's name.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
+    """The whole trajectories of these rows in their order, each with its policy's name. Raises DataError where a file cannot be
+    read."""
     found = {}
     for (file,), rows in chosen.group_by("path"):
         table = schemas.read_table(Path(str(file)), schemas.TRAJECTORIES).take(rows["row"].to_arrow())

@@ -138,19 +138,8 @@ _NO_PICTURES = '<script type="application/json" id="pictures">{}</script>'
 def write_transcripts(
     path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, thumbnails: ThumbnailStore
 ) -> None:
-    """Write the page, at most `MAX_BYTES` long: where pictures do not fit, the last transcripts go without.
-
-    Args:
-        path: the file to write.
-        title: what the page is about.
-        transcripts: what it shows.
-        chosen: the listing of all trajectories that were asked for, shown or not; the figures are of these.
-        thumbnails: where the pictures are.
-
-    Raises:
-        DataError: the text alone is longer than that.
-        ArtifactError: the file cannot be written.
-    """
+    """Write the page, at most `MAX_BYTES` long: where pictures do not fit, the last transcripts go without. Raises DataError
+    where the text alone is longer than that, and ArtifactError where the file cannot be written."""
     seen_from = path.resolve().parent
     pictures = thumbnails.find((page for transcript in transcripts for page in transcript.list_pages()), seen_from)
     shown = thumbnails.locate((key for transcript in transcripts for key in transcript.list_images()), seen_from)
@@ -199,11 +188,8 @@ def list_figures(chosen: pl.DataFrame) -> list[tuple[str, str, str]]:
 
 
 def print_transcripts(path: Path, selection: Selection, in_full: bool, use_color: bool, width: int) -> None:
-    """Print the list of the selected trajectories, or each of them in full.
-
-    Raises:
-        DataError: there are no trajectories below `path`, or none is selected.
-    """
+    """Print the list of the selected trajectories, or each of them in full. Raises DataError where there are no trajectories
+    below `path`, or none is selected."""
     chosen = choose(read_listing(path), selection)
     shown = chosen.head(selection.limit)
     terminal = Terminal(use_color, width)
@@ -217,12 +203,9 @@ def print_transcripts(path: Path, selection: Selection, in_full: bool, use_color
 
 
 def write_page(path: Path, selection: Selection, target: Path) -> int:
-    """Write the selected transcripts as a page for the browser, and return how many.
-
-    Raises:
-        DataError: there are no trajectories below `path`, none is selected, or they are too many for a page.
-        ArtifactError: the page cannot be written.
-    """
+    """Write the selected transcripts as a page for the browser, and return how many. Raises DataError where there are no
+    trajectories below `path`, none is selected, or they are too many for a page, and ArtifactError where the page cannot be
+    written."""
     if target.is_dir():
         raise DataError(f"{target}: is a folder. Name the file to write, as {target / 'transcripts.html'}.")
     chosen = choose(read_listing(path), selection)
@@ -233,11 +216,7 @@ def write_page(path: Path, selection: Selection, target: Path) -> int:
 
 
 def read_transcripts(path: Path, selection: Selection) -> list[Transcript]:
-    """The selected transcripts.
-
-    Raises:
-        DataError: there are no trajectories below `path`, or none is selected.
-    """
+    """The selected transcripts. Raises DataError where there are no trajectories below `path`, or none is selected."""
     return list(build_transcripts(choose(read_listing(path), selection).head(selection.limit), open_thumbnails(path)))
 
 

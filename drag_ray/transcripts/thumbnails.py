@@ -45,14 +45,12 @@ class ThumbnailStore:
         self._images = ImageStores((*of_index, *image_dirs))
 
     def find(self, pages: Iterable[Evidence], seen_from: Path) -> dict[Evidence, Picture]:
-        """The pictures of those of the pages that have one; whether their files are still there is not looked at.
+        """The pictures of those of the pages that have one; whether their files are still there is not looked at. Raises
+        ArtifactError where the pages cannot be read.
 
         Args:
             pages: pages of the collection, or not.
             seen_from: the folder that the paths of the pictures are relative to.
-
-        Raises:
-            ArtifactError: the pages cannot be read.
         """
         if self._pages_path is None or not os.path.lexists(self._pages_path):
             return {}
@@ -106,11 +104,8 @@ def find_index(path: Path) -> Path | None:
 
 
 def open_thumbnails(*paths: Path) -> ThumbnailStore:
-    """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each.
-
-    Raises:
-        ArtifactError: a folder of rollouts cannot be listed.
-    """
+    """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each. Raises
+    ArtifactError where a folder of rollouts cannot be listed."""
     index_dirs = [find_index(path) for path in paths]
     image_dirs = [found for path, index_dir in zip(paths, index_dirs, strict=True) for found in _list_stores(path, index_dir)]
     return ThumbnailStore(next(filter(None, index_dirs), None), list(dict.fromkeys(image_dirs)))

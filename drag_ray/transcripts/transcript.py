@@ -155,11 +155,8 @@ def name_rollout(policy: str, rollout_id: str) -> str:
 
 
 def build_transcript(policy: str, trajectory: Trajectory, thumbnails: ThumbnailStore | None = None) -> Transcript:
-    """The transcript of a trajectory. What is missing of its conversation is missing in the transcript.
-
-    Args:
-        thumbnails: where the pictures are that a notebook shows.
-    """
+    """The transcript of a trajectory. What is missing of its conversation is missing in the transcript. `thumbnails`: where the
+    pictures are that a notebook shows."""
     messages = _read_messages(trajectory.messages)
     turns = trajectory.turns
     opening = messages[: turns[0].num_prompt_messages] if turns else messages

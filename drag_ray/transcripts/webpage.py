@@ -9,10 +9,6 @@ def render_page(template: str, **values: Any) -> str:
     """The page of a template that extends `transcripts/webpage.html.j2`, or the piece of one that does not.
 
     Text is escaped: a model can write anything.
-
-    Args:
-        template: its path in the package, as `evaluate/report/report.html.j2`.
-        values: what the template names.
     """
     environment = Environment(
         loader=PackageLoader("drag_ray", ""),

@@ -11,41 +11,41 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_770,
+    "agent": 2_690,
     "api": 1_300,
     "baselines": 2_110,
     "cli": 730,
-    "cluster": 1_280,
-    "collect": 180,
+    "cluster": 1_230,
+    "collect": 190,
     "corpus": 4_470,
     "embed": 90,
-    "engine": 4_090,
+    "engine": 3_800,
     "evaluate": 5_810,
     "examples": 280,
     "feedback": 1_760,
-    "finetune": 5_950,
-    "format": 2_760,
+    "finetune": 5_730,
+    "format": 2_680,
     "index": 960,
-    "pipeline": 1_480,
-    "process": 2_670,
+    "pipeline": 1_390,
+    "process": 2_560,
     "questions": 1_570,
-    "recipes": 1_270,
-    "rl": 1_070,
-    "rollout": 3_320,
+    "recipes": 1_230,
+    "rl": 1_030,
+    "rollout": 3_140,
     "search": 3_090,
     "serve": 5_880,
-    "stage_runs": 830,
-    "storage": 980,
-    "tools": 2_640,
-    "transcripts": 770,
+    "stage_runs": 780,
+    "storage": 900,
+    "tools": 2_490,
+    "transcripts": 730,
     "tune": 560,
-    "": 1_290,
+    "": 1_320,
 }
 """Of each package, and of the modules at the top."""
-FILES = 463
-OPTIONS = 406
+FILES = 459
+OPTIONS = 389
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_630
+TEST_LINES = 54_660
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drag_ray.engine.models.module_names import LANGUAGE_MODELS
+from drag_ray.engine.models.model_files import LANGUAGE_MODELS
 
 TRAINER = "transformers/trainer.py"
 OVERRIDDEN = {

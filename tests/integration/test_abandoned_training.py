@@ -19,8 +19,7 @@ from waiting import wait_until
 from drag_ray.cluster.nodes import find_seeing
 from drag_ray.errors import TrainError
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit
-from drag_ray.finetune.workers import Workers
+from drag_ray.finetune.training_process import GroupTrainer, Workers, build_trainer, fit
 
 
 def count_free() -> float:
@@ -64,7 +63,7 @@ def test_a_training_that_is_interrupted_gives_its_cpu_back(begun: Path) -> None:
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        fit(build(begun.parent, wait_long(begun)), 0, begun.parent)
+        fit(build(begun.parent, wait_long(begun)), begun.parent)
     wait_until(lambda: count_free() == 1, 20)
 
 
@@ -72,7 +71,7 @@ def test_a_training_that_is_interrupted_gives_its_cpu_back(begun: Path) -> None:
 def test_a_training_beside_the_main_thread_does_so_too(begun: Path, end: Callable[[Any], None]) -> None:
     trainer = build(begun.parent, wait_long(begun))
     with ThreadPoolExecutor(1) as beside:
-        outcome = beside.submit(fit, trainer, 0, begun.parent)
+        outcome = beside.submit(fit, trainer, begun.parent)
         wait_until(begun.exists)
         end(trainer)
         with pytest.raises(RayActorError):
@@ -91,5 +90,5 @@ def test_a_controller_that_stops_before_its_workers_leaves_nothing(begun: Path, 
     monkeypatch.setattr(data_parallel_trainer, "create_failure_policy", lambda settings: Undecided())
     trainer = build(begun.parent, fail)
     with pytest.raises(TrainError, match="undecided"):
-        fit(trainer, 0, begun.parent)
+        fit(trainer, begun.parent)
     wait_until(lambda: count_free() == 1, 20)

@@ -198,9 +198,7 @@ def plain_losses(run_dir: Path, model_dir: Path) -> list[float]:
     return train_twice(run_dir, model_dir)
 
 
-@pytest.mark.parametrize(
-    "options", [{"gradient_checkpointing": True}, {"batch_size": 1, "gradient_accumulation": 4}, {"image_workers": 0}]
-)
+@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"batch_size": 1, "gradient_accumulation": 4}])
 def test_how_it_trains_does_not_change_what_is_learned(
     run_dir: Path, model_dir: Path, plain_losses: list[float], options: dict[str, Any]
 ) -> None:

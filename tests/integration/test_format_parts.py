@@ -15,6 +15,7 @@ from drag_ray.format.rows import OF_TURNS
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
+from drag_ray.process import stage
 from drag_ray.process.config import ProcessConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
@@ -56,12 +57,15 @@ def read_rows(run_dir: Path, name: str, side: str) -> list[str]:
     return sorted(map(str, pq.read_table(run_dir / "format" / name / f"{side}.parquet").to_pylist()))
 
 
-def test_parts_on_ray_give_what_one_process_gives(ray_address: str, trajectories_dir: Path, tmp_path: Path) -> None:
+def test_parts_on_ray_give_what_one_process_gives(
+    ray_address: str, trajectories_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = run_both(tmp_path / "whole", trajectories_dir)
+    monkeypatch.setattr(stage, "PART_BYTES", 2**20)
     with connect(ClusterConfig(address=ray_address)):
-        dealt = run_both(tmp_path / "dealt", trajectories_dir, part_mib=1)
+        dealt = run_both(tmp_path / "dealt", trajectories_dir)
         with pytest.raises(DataError, match=r"process.top_k is 99.*depth of 10"):
-            run_both(tmp_path / "refused", trajectories_dir, part_mib=1, top_k=99)
+            run_both(tmp_path / "refused", trajectories_dir, top_k=99)
     assert len(list((tmp_path / "whole" / "process" / "turns").iterdir())) == 1
     assert len(list((tmp_path / "dealt" / "process" / "turns").iterdir())) > 2
     assert not (tmp_path / "dealt" / "process" / "dealt").exists()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from drag_ray.agent.action import Action, collapse_spaces
+from drag_ray.agent.protocols import Action, collapse_spaces
 from drag_ray.agent.protocols.written_call import CallError, WrittenCall, find_call, read_tool_call, render_call
 from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.tools.function import Function

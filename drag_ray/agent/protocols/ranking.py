@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from drag_ray.agent.action import Action
+from drag_ray.agent.protocols import Action
 from drag_ray.agent.protocols.written_call import CallError, find_call, read_tool_call
 from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.tools.function import Function

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from drag_ray.agent.action import Action
+from drag_ray.agent.protocols import Action
 from drag_ray.agent.protocols.function_calls import FunctionCallsProtocol
 from drag_ray.agent.protocols.ranking import RankingProtocol
 from drag_ray.agent.protocols.tags import TagsProtocol
@@ -76,11 +76,7 @@ else:
 
 
 def get_protocol(name: str) -> ActionProtocol:
-    """The protocol of this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The protocol of this name. Raises ConfigError where there is none."""
     try:
         return KNOWN_PROTOCOLS[name]
     except KeyError:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from drag_ray.agent.action import Action, collapse_spaces
+from drag_ray.agent.protocols import Action, collapse_spaces
 from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drag_ray.agent.action import Action
+from drag_ray.agent.protocols import Action
 from drag_ray.corpus.text import to_encodable
 from drag_ray.tools.function import Function
 from drag_ray.types import ActionKind
@@ -20,10 +20,8 @@ _ENDS = ('"', "}", "]")
 def decode_first(text: str) -> tuple[Any, str]:
     """The value at the start of a text, and what follows it, in linear time.
 
-    Brackets that the end of the text lacks are added, where it ends with another bracket or a text.
-
-    Raises:
-        ValueError: there is none, or it is nested too deeply.
+    Brackets that the end of the text lacks are added, where it ends with another bracket or a text. Raises ValueError where there
+    is none, or it is nested too deeply.
     """
     text = text.strip()
     try:
@@ -71,10 +69,8 @@ def find_call(text: str) -> WrittenCall:
     """The first call in a text.
 
     It is read from `<tool_call>`, also where that is not closed, fenced within, or followed by more; without one from a fenced
-    block or a whole text that is a JSON object with a name and arguments. The JSON is read as `decode_first` does.
-
-    Raises:
-        CallError: there is none.
+    block or a whole text that is a JSON object with a name and arguments. The JSON is read as `decode_first` does. Raises
+    CallError where there is none.
     """
     tagged = _TAGGED.search(text)
     if tagged:
@@ -98,10 +94,7 @@ def render_call(name: str, arguments: dict[str, Any]) -> str:
 
 def build_call_form(functions: Sequence[dict[str, Any]]) -> str:
     """The form of one call, in which an engine can draw a reply: a structural tag of xgrammar, which vLLM takes, as JSON.
-
-    Args:
-        functions: in OpenAI's form.
-    """
+    `functions`: in OpenAI's form."""
     calls = [_build_form(described["function"]) for described in functions]
     return json.dumps({"type": "structural_tag", "format": {"type": "or", "elements": calls}})
 
@@ -125,22 +118,16 @@ def _limit_texts(schema: Any) -> Any:
 
 
 def read_tool_call(call: WrittenCall, reasoning: str, functions: Sequence[Function]) -> Action:
-    """The action of a call of a tool.
-
-    Raises:
-        CallError: there is no such function, or its arguments cannot be written down.
-    """
+    """The action of a call of a tool. Raises CallError where there is no such function, or its arguments cannot be written
+    down."""
     if all(function.name != call.name for function in functions):
         raise CallError(f"there is no function {str(call.name)[:80]!r}")
     return Action(ActionKind.TOOL, reasoning, tool=call.name, arguments=_write_arguments(call.arguments))
 
 
 def _write_arguments(arguments: dict[str, Any]) -> str:
-    """Arguments as JSON, without what no table can hold.
-
-    Raises:
-        CallError: they are nested too deeply, or hold NaN or an infinite number, which JSON does not have.
-    """
+    """Arguments as JSON, without what no table can hold. Raises CallError where they are nested too deeply, or hold NaN or an
+    infinite number, which JSON does not have."""
     try:
         return to_encodable(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
     except ValueError:
@@ -159,11 +146,8 @@ def _to_call(call: dict[str, Any], start: int) -> WrittenCall:
 
 
 def _read_object(text: str, what: str) -> dict[str, Any] | None:
-    """The JSON object at the start of a text, whatever follows it.
-
-    Raises:
-        CallError: there is none, and `what` says what it ought to be; None without it.
-    """
+    """The JSON object at the start of a text, whatever follows it. Raises CallError where there is none, and `what` says what it
+    ought to be; None without it."""
     try:
         value, _ = decode_first(text)
     except ValueError:

@@ -26,16 +26,8 @@ _TOLERANCE = 1e-3
 
 
 class Int8Classifier(torch.nn.Module):
-    """Stands in a cross-encoder where its model of transformers was. Safe to share between threads.
-
-    Args:
-        model: the classifier of transformers, in float32 on a CPU.
-        tokenizer: its own.
-
-    Raises:
-        MissingPackageError: ONNX Runtime is not installed.
-        ConfigError: the model cannot be exported.
-    """
+    """Stands in a cross-encoder where its model of transformers was. Safe to share between threads. Raises MissingPackageError
+    where ONNX Runtime is not installed, and ConfigError where the model cannot be exported."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         super().__init__()
@@ -84,11 +76,7 @@ class _Logits(torch.nn.Module):
 
 
 def _export(model: Any, traced: dict[str, torch.Tensor]) -> bytes:
-    """The model's graph for batches of any shape.
-
-    Raises:
-        ConfigError: it cannot be exported.
-    """
+    """The model's graph for batches of any shape. Raises ConfigError where it cannot be exported."""
     buffer: Any = io.BytesIO()
     axes = {name: {0: "texts", 1: "tokens"} for name in traced}
     options: dict[str, Any] = {"opset_version": _OPSET, "dynamo": False}  # the other exporter needs two packages more

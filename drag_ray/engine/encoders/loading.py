@@ -17,7 +17,7 @@ _PICKLE = "pytorch_model.bin"
 def load_encoder(
     kind: type[SentenceTransformer | CrossEncoder], folder: Path, option: str, dtype: str, device: str, **options: Any
 ) -> Any:
-    """A model as a class of sentence-transformers.
+    """A model as a class of sentence-transformers. Raises ConfigError where the library cannot read it within these limits.
 
     Args:
         kind: the class.
@@ -26,9 +26,6 @@ def load_encoder(
         dtype: of its weights (`bfloat16`, `float32`).
         device: `cpu`, `cuda`, or `meta`, for which no weights are loaded.
         options: of the class.
-
-    Raises:
-        ConfigError: the library cannot read it within these limits.
     """
     disable_progress_bar()
     # The library reads those of modules other than transformers where they have no safetensors.
@@ -47,11 +44,7 @@ def load_encoder(
 
 
 def limit_tokens(model: Any, max_tokens: int) -> int:
-    """Have a model of sentence-transformers read so many tokens at most, or what it was made for.
-
-    Returns:
-        how many.
-    """
+    """Have a model of sentence-transformers read so many tokens at most, or what it was made for. Returns how many."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     # The library takes the first of them, and a tokenizer may know no end.
     model.max_seq_length = min(limit for limit in (max_tokens, model.max_seq_length, positions) if limit)
@@ -72,16 +65,14 @@ def check_vocabulary(model: Any, option: str, folder: str) -> None:
 
 
 def embed(encode: Any, inputs: Sequence[Any], option: str, dtype: str, *, normalises: bool = True) -> np.ndarray:
-    """The vectors of n texts or images: float32 (n, dimensions), whose lengths are made in float32 too.
+    """The vectors of n texts or images: float32 (n, dimensions), whose lengths are made in float32 too. Raises ConfigError where
+    the model makes numbers that are infinite or none.
 
     Args:
         encode: a method of the model.
         option: that names the model.
         dtype: of its weights.
         normalises: whether the vectors have length 1.
-
-    Raises:
-        ConfigError: the model makes numbers that are infinite or none.
     """
     found = encode(list(inputs), show_progress_bar=False, convert_to_tensor=True).float()
     vectors = (torch.nn.functional.normalize(found) if normalises else found).cpu().numpy()

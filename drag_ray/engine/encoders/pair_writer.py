@@ -69,14 +69,8 @@ class PairOfTexts(PairWriter):
 
 
 class YesOrNoQuestion(PairWriter):
-    """Pair writer of a causal model asked if a text answers the question.
-
-    Attributes:
-        answers: the tokens of yes and no.
-
-    Raises:
-        ConfigError: its chat template cannot hold what it is asked.
-    """
+    """Pair writer of a causal model asked if a text answers the question. Raises ConfigError where its chat template cannot hold
+    what it is asked. `answers`: the tokens of yes and no."""
 
     def __init__(self, files: RerankerFiles) -> None:
         super().__init__(files)
@@ -103,11 +97,8 @@ class YesOrNoQuestion(PairWriter):
 
 
 def load_pair_writer(files: RerankerFiles) -> PairWriter:
-    """Load a pair writer.
-
-    Raises:
-        ConfigError: it has no tokenizer that can be read, or its chat template cannot hold what it is asked.
-    """
+    """Load a pair writer. Raises ConfigError where it has no tokenizer that can be read, or its chat template cannot hold what it
+    is asked."""
     try:
         return (YesOrNoQuestion if files.is_causal else PairOfTexts)(files)
     except (OSError, ValueError, KeyError) as error:

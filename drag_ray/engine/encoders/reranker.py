@@ -28,10 +28,6 @@ class Reranker(ABC):
 
     Attributes:
         writer: writes what it reads.
-
-    Args:
-        config: the model and how it reads.
-        writer: of what it reads.
     """
 
     def __init__(self, config: RerankConfig, writer: PairWriter) -> None:
@@ -44,10 +40,7 @@ class Reranker(ABC):
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """Relevance of each text to a question, by its best window. Scores of different models cannot be compared.
 
-        What several threads ask for meanwhile is read together.
-
-        Raises:
-            ConfigError: as `read`.
+        What several threads ask for meanwhile is read together. Raises ConfigError: as `read`.
         """
         pairs = self.writer.write(question, texts)
         asked: Future[list[float]] = Future()
@@ -68,14 +61,12 @@ class Reranker(ABC):
                 asked.set_exception(error)
 
     def read(self, written: Sequence[Pairs], *, names_question: bool = False) -> list[list[float]]:
-        """The scores of the texts of each question. All are read at once: more windows of like length stand together.
+        """The scores of the texts of each question. All are read at once: more windows of like length stand together. Raises
+        ConfigError where the model makes numbers that are infinite or none.
 
         Args:
             written: of each question.
             names_question: say in an error which question it was. Those of several people are not for each other.
-
-        Raises:
-            ConfigError: the model makes numbers that are infinite or none.
         """
         values = iter(self._read([window for pairs in written for window in pairs.written]))
         scores = [[float("-inf")] * pairs.num_texts for pairs in written]
@@ -97,13 +88,7 @@ class Reranker(ABC):
 
 
 class PairClassifier(Reranker):
-    """A cross-encoder of sentence-transformers: its one logit, or that of the second of two classes above the first's.
-
-    Args:
-        config: as above.
-        model: of the library.
-        writer: as above.
-    """
+    """A cross-encoder of sentence-transformers: its one logit, or that of the second of two classes above the first's."""
 
     def __init__(self, config: RerankConfig, model: Any, writer: PairWriter) -> None:
         super().__init__(config, writer)
@@ -120,13 +105,7 @@ class PairClassifier(Reranker):
 
 
 class YesOrNo(Reranker):
-    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`.
-
-    Args:
-        config: as above.
-        model: of transformers, where it is to read.
-        writer: as above.
-    """
+    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`."""
 
     def __init__(self, config: RerankConfig, model: Any, writer: YesOrNoQuestion) -> None:
         super().__init__(config, writer)
@@ -177,12 +156,8 @@ class _TwoLogits(torch.nn.Module):
 
 
 def load_reranker(config: RerankConfig) -> Reranker:
-    """The reranker for a model.
-
-    Raises:
-        ConfigError: as `find_files`, the model's chat template cannot hold what it is asked, or it is to run on a GPU and this
-            process has none, or it is to be read in 8 bits and cannot be.
-    """
+    """The reranker for a model. Raises ConfigError: as `find_files`, the model's chat template cannot hold what it is asked, or
+    it is to run on a GPU and this process has none, or it is to be read in 8 bits and cannot be."""
     if config.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError(f"{config.section}.device gpu: this process has no GPU. Set it to cpu.")
     files = find_files(config)

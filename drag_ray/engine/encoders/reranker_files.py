@@ -43,12 +43,9 @@ class RerankerFiles:
 
 
 def find_files(config: RerankConfig) -> RerankerFiles:
-    """The files of a model. Its weights are not loaded, but those of an adapter are looked at.
-
-    Raises:
-        ConfigError: there is no such model, or it is of a kind that scores no pairs of texts, or an adapter is none that was
-            trained for that, belongs to another base model, or changes nothing of it or breaks it.
-    """
+    """The files of a model. Its weights are not loaded, but those of an adapter are looked at. Raises ConfigError where there is
+    no such model, or it is of a kind that scores no pairs of texts, or an adapter is none that was trained for that, belongs to
+    another base model, or changes nothing of it or breaks it."""
     folder = Path(config.model).expanduser()
     try:
         note = read_note(folder)
@@ -73,11 +70,7 @@ def find_files(config: RerankConfig) -> RerankerFiles:
 
 def describe_other_index(files: RerankerFiles, index_dir: Path) -> str:
     """The words that a reranker was trained for another index than the one whose pages it is to put in order; empty where it was
-    not, or nobody knows.
-
-    Raises:
-        SearchIndexError: the index is none that can be read.
-    """
+    not, or nobody knows. Raises SearchIndexError where the index is none that can be read."""
     if not files.index_fingerprint or files.index_fingerprint == (searched := read_fingerprint(index_dir)):
         return ""
     return (
@@ -88,11 +81,8 @@ def describe_other_index(files: RerankerFiles, index_dir: Path) -> str:
 
 
 def _read_local_name(folder: Path, section: str) -> str:
-    """The base model that an adapter's folder names, on this machine or the Hugging Face Hub.
-
-    Raises:
-        ConfigError: it names one in an object store.
-    """
+    """The base model that an adapter's folder names, on this machine or the Hugging Face Hub. Raises ConfigError where it names
+    one in an object store."""
     name = read_noted_name(folder)
     if is_uri(name):
         raise ConfigError(

@@ -17,14 +17,8 @@ from drag_ray.errors import TrainError
 
 
 class RewardModel:
-    """A model that finetune has trained with the method `reward`, on a GPU if this process sees one.
-
-    Args:
-        folder: of the whole model, `finetune/merged`.
-
-    Raises:
-        TrainError: the folder holds a model of another kind.
-    """
+    """A model that finetune has trained with the method `reward`, on a GPU if this process sees one. Raises TrainError where the
+    folder holds a model of another kind. `folder`: of the whole model, `finetune/merged`."""
 
     def __init__(self, folder: Path) -> None:
         if not holds_reward_model(folder):
@@ -38,11 +32,6 @@ class RewardModel:
         """The reward of each reply: only their differences mean something, and only among replies to one prompt.
 
         The prompt is read once for all of them.
-
-        Args:
-            messages: the prompt, of texts alone.
-            replies: as the training rows write them, without reasoning.
-            tools: functions that the prompt shows.
         """
         conversations = (
             Conversation([*messages, {"role": "assistant", "content": reply}], (len(messages),), list(tools) or None)

@@ -29,11 +29,8 @@ class BoundedClient(httpx2.AsyncClient):
         self._timeout_s = timeout_s
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request, as `httpx2.AsyncClient` does.
-
-        Raises:
-            AnswerError: the answer is too large, takes too long or cannot be unpacked. A stream raises it as it is read.
-        """
+        """Send a request, as `httpx2.AsyncClient` does. Raises AnswerError where the answer is too large, takes too long or
+        cannot be unpacked. A stream raises it as it is read."""
         options["follow_redirects"] = False
         try:
             async with asyncio.timeout(None if stream else self._timeout_s):

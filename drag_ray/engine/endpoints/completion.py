@@ -63,11 +63,8 @@ class _Bill(_Checked):
 
 
 class Reply(NamedTuple):
-    """A reply with its reasoning, and why it ended, as the endpoint says.
-
-    Attributes:
-        stop_reason: vLLM's word for the string that ended it; `UNSAID` where there is none.
-    """
+    """A reply with its reasoning, and why it ended, as the endpoint says. `stop_reason`: vLLM's word for the string that ended
+    it; `UNSAID` where there is none."""
 
     text: str
     reasoning: str
@@ -76,11 +73,7 @@ class Reply(NamedTuple):
 
 
 class Completion:
-    """An answer with status 200.
-
-    Args:
-        body: whatever came.
-    """
+    """An answer with status 200."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -100,11 +93,8 @@ class Completion:
         return Usage(usage.prompt_tokens, usage.completion_tokens)
 
     def read_reply(self) -> Reply:
-        """The first reply.
-
-        Raises:
-            RolloutError: there is none, it calls functions in the endpoint's own way, or this is no chat completion.
-        """
+        """The first reply. Raises RolloutError where there is none, it calls functions in the endpoint's own way, or this is no
+        chat completion."""
         if self._problem:
             raise RolloutError(f"{self._problem}, which begins {self._body[:_SHOWN_CHARS]!r}")
         try:

@@ -85,15 +85,8 @@ _TOKEN_BYTES, _IMAGE_TOKENS = 3, 1500
 class EndpointEngine:
     """A model behind an endpoint, as `GenerateFn`. It gives no token ids and no log-probabilities, only their number.
 
-    Functions are shown to it in the system prompt (`write_functions`).
-
-    Args:
-        config: the endpoint, the model's name there, and whether requests carry seeds.
-        images: where the images of prompts come from; None for prompts of text alone.
-        spending: what replies cost, and may cost.
-
-    Raises:
-        ConfigError: the environment variable of the key is not set here.
+    Functions are shown to it in the system prompt (`write_functions`). Raises ConfigError where the environment variable of the
+    key is not set here.
     """
 
     def __init__(self, config: EngineConfig, images: ImageSource | None, spending: Spending) -> None:

@@ -69,13 +69,7 @@ def _read_seconds(text: str) -> float:
 
 
 class RatedClient(BoundedClient):
-    """A client whose requests, retries too, wait for their turn, which does not count towards their timeout.
-
-    Args:
-        rate_limit: gives the turns, and is shown each answer.
-        max_bytes: see `BoundedClient`.
-        timeout_s: likewise.
-    """
+    """A client whose requests, retries too, wait for their turn, which does not count towards their timeout."""
 
     def __init__(self, rate_limit: RateLimit, max_bytes: int, timeout_s: float) -> None:
         super().__init__(max_bytes, timeout_s, limits=httpx2.Limits())  # requests under way are limited before they come here

@@ -34,10 +34,6 @@ class Spending:
     """A ledger of the tokens of all replies, in a file with a line for each, so that a resumed run knows them.
 
     Several processes may write to the same file.
-
-    Args:
-        path: the file, which need not be there.
-        terms: the prices, at which all tokens count, and the budget.
     """
 
     def __init__(self, path: Path, terms: EndpointConfig) -> None:
@@ -52,15 +48,7 @@ class Spending:
         return self._terms.compute_cost(self._num_prompt_tokens, self._num_completion_tokens)
 
     def add(self, usage: Usage, *, estimated: bool = False) -> None:
-        """Write down a reply.
-
-        Args:
-            usage: its tokens.
-            estimated: not as the endpoint has said it.
-
-        Raises:
-            ArtifactError: it cannot be written.
-        """
+        """Write down a reply. Raises ArtifactError where it cannot be written."""
         line = json.dumps(asdict(_Line(usage.num_prompt_tokens, usage.num_completion_tokens, estimated))) + "\n"
         with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,11 +61,7 @@ class Spending:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def check(self) -> None:
-        """Refuse another request once the budget is spent.
-
-        Raises:
-            BudgetError: says what was spent.
-        """
+        """Refuse another request once the budget is spent. Raises BudgetError: says what was spent."""
         if not self._terms.budget:
             return
         cost = self.compute_cost()

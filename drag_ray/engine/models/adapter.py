@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME, read_module_names, read_object, read_shapes
+from drag_ray.engine.models.model_files import (
+    ADAPTER_WEIGHTS_NAME,
+    IMAGE_MODULES,
+    LANGUAGE_MODELS,
+    read_module_names,
+    read_object,
+    read_shapes,
+)
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.engine.models.module_names import IMAGE_MODULES, LANGUAGE_MODELS
 from drag_ray.engine.models.relevance import NOTE_NAME
 from drag_ray.errors import ConfigError, TrainError
 from drag_ray.storage.artifacts import compute_fingerprint, write_json
@@ -45,11 +51,8 @@ _UNSERVED_PART = re.compile(rf"{IMAGE_MODULES}|.*\.mtp\.")
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The identity of a base model: the name it was asked by, and a fingerprint of its architecture (config.json).
-
-    Attributes:
-        modules: those that have weights, by the names that vLLM takes an adapter for them by; empty where that is not known.
-    """
+    """The identity of a base model: the name it was asked by, and a fingerprint of its architecture (config.json). `modules`:
+    those that have weights, by the names that vLLM takes an adapter for them by; empty where that is not known."""
 
     name: str
     fingerprint: str
@@ -62,11 +65,8 @@ class BaseModel:
 
 
 def read_base_model(model: str, name: str = "") -> BaseModel:
-    """The identity of the model in the folder, or of the Hugging Face name, `model`.
-
-    Raises:
-        TrainError: it has no readable config.json.
-    """
+    """The identity of the model in the folder, or of the Hugging Face name, `model`. Raises TrainError where it has no readable
+    config.json."""
     config_path = _find_config(model)
     config = read_object(config_path, "a Hugging Face model folder")
     architecture = {key: value for key, value in config.items() if key not in _VOLATILE_KEYS}
@@ -93,20 +93,14 @@ def write_base_model(adapter_dir: Path, base: BaseModel) -> None:
 
 
 def read_noted_name(adapter_dir: Path) -> str:
-    """The name of the base model that an adapter was trained on, as finetune has noted it.
-
-    Raises:
-        TrainError: there is no such note.
-    """
+    """The name of the base model that an adapter was trained on, as finetune has noted it. Raises TrainError where there is no
+    such note."""
     return _read_note(adapter_dir).name
 
 
 def read_base_name(adapter_dir: Path) -> str:
-    """The name of the base model that an adapter was trained on, as finetune has noted it or else PEFT.
-
-    Raises:
-        TrainError: the folder holds no adapter, or neither says.
-    """
+    """The name of the base model that an adapter was trained on, as finetune has noted it or else PEFT. Raises TrainError where
+    the folder holds no adapter, or neither says."""
     if (adapter_dir / BASE_NAME).exists():
         return read_noted_name(adapter_dir)
     name = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("base_model_name_or_path")
@@ -116,11 +110,7 @@ def read_base_name(adapter_dir: Path) -> str:
 
 
 def read_rank(adapter_dir: Path) -> int:
-    """The LoRA rank of the adapter.
-
-    Raises:
-        TrainError: the folder holds no adapter.
-    """
+    """The LoRA rank of the adapter. Raises TrainError where the folder holds no adapter."""
     config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     rank = config.get("r")
     if type(rank) is not int or rank < 1:
@@ -132,21 +122,14 @@ def read_rank(adapter_dir: Path) -> int:
 
 
 def is_reward_model(adapter_dir: Path) -> bool:
-    """True if the adapter scores conversations and writes nothing.
-
-    Raises:
-        TrainError: the folder holds no adapter.
-    """
+    """True if the adapter scores conversations and writes nothing. Raises TrainError where the folder holds no adapter."""
     return read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("task_type") == REWARD_TASK
 
 
 def check_adapter_writes(adapter_dir: Path) -> None:
     """Refuse a reward model or a reranker where a policy is wanted, an adapter of which vLLM would leave a part away, and one
-    that changes nothing or breaks what it changes.
-
-    Raises:
-        TrainError: the adapter is one of these, or the folder holds no adapter.
-    """
+    that changes nothing or breaks what it changes. Raises TrainError where the adapter is one of these, or the folder holds no
+    adapter."""
     if is_reward_model(adapter_dir):
         raise TrainError(
             f"{adapter_dir}: a reward model, which scores queries and writes none. Give the adapter of another finetune.method."
@@ -161,11 +144,7 @@ def check_adapter_writes(adapter_dir: Path) -> None:
 
 def check_adapter_changes(adapter_dir: Path) -> None:
     """Refuse an adapter that is no plain LoRA in safetensors, of which a part would be left away, and one that changes nothing or
-    breaks what it changes.
-
-    Raises:
-        TrainError: the adapter is one of these, or the folder holds no adapter.
-    """
+    breaks what it changes. Raises TrainError where the adapter is one of these, or the folder holds no adapter."""
     _refuse_unserved_parts(adapter_dir)
     from drag_ray.engine.models.adapter_weights import check_weights  # PyTorch takes seconds to import
 
@@ -240,11 +219,8 @@ def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Sequence
 
 def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:
     """Refuse an adapter of another base model: by the identity noted in its folder, otherwise by its shapes; and one of modules
-    that the base model lacks, where it is known which it has.
-
-    Raises:
-        TrainError: names the adapter, its base model and the base model it is to be used with, or the modules.
-    """
+    that the base model lacks, where it is known which it has. Raises TrainError: names the adapter, its base model and the base
+    model it is to be used with, or the modules."""
     config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     _refuse_other_base(base, adapter_dir, config)
     if base.modules:
@@ -272,10 +248,7 @@ def _refuse_other_base(base: BaseModel, adapter_dir: Path, config: Mapping[str, 
 
 def check_adapter(config: EngineConfig) -> None:
     """Refuse an adapter that is none, that writes nothing, that belongs to another model, or whose rank is above `max_lora_rank`.
-
-    Raises:
-        ConfigError: says which of them, and what to do.
-    """
+    Raises ConfigError: says which of them, and what to do."""
     if not config.adapter:
         return
     folder = Path(config.adapter)

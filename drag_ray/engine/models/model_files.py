@@ -1,4 +1,4 @@
-"""Files in the folder of a model or an adapter: JSON objects, names and shapes of weights. Nothing here loads weights."""
+"""Files in the folder of a model or an adapter: JSON objects, names and shapes of weights. None are loaded."""
 
 import struct
 from collections.abc import Iterable
@@ -13,17 +13,24 @@ WEIGHTS_NAME = "model.safetensors"
 WEIGHTS_PATTERN = "*model*.safetensors"
 """The files of weights of an adapter, or of a model in one or several of them."""
 _WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
+LANGUAGE_MODELS = ("model.language_model.", "language_model.model.")
+"""Where the language model of a multimodal one lies for transformers and for vLLM. vLLM maps the first to the second, and to it
+what the checkpoints of the family have."""
+VISION_MODULES = (
+    "visual|vision_tower|vision_model|vision_encoder|image_tower|video_tower|vision_embed_tokens|high_res_vision_neck"
+)
+PROJECTOR_MODULES = (
+    "merger|deepstack_merger_list|multi_modal_projector|mm_projector|projector|connector|embed_vision|aligner|vision_projection|"
+    "language_projection|image_to_text_projection|qformer|resampler_model|visual_embeddings_table|high_res_vision_proj"
+)
+"""What lies between vision and language, within the vision part or beside it."""
+IMAGE_MODULES = rf"(.*\.)?({VISION_MODULES}|{PROJECTOR_MODULES})(\..*|$)"
+"""A pattern of the whole names of both, and of what is in them."""
 
 
 def read_object(path: Path, expected: str) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Args:
-        expected: what holds such a file, as the error says it.
-
-    Raises:
-        TrainError: there is no such file, or it holds something else.
-    """
+    """The object in a JSON file. Raises TrainError where there is no such file, or it holds something else. `expected`: what
+    holds such a file, as the error says it."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -36,11 +43,7 @@ def read_object(path: Path, expected: str) -> dict[str, Any]:
 
 
 def read_shapes(weights_path: Path) -> dict[str, list[int]]:
-    """The shapes of the tensors of a safetensors file by their names.
-
-    Raises:
-        TrainError: it is none.
-    """
+    """The shapes of the tensors of a safetensors file by their names. Raises TrainError where it is none."""
     try:
         with weights_path.open("rb") as stream:
             (header_bytes,) = struct.unpack("<Q", stream.read(8))
@@ -55,11 +58,8 @@ def read_shapes(weights_path: Path) -> dict[str, list[int]]:
 
 
 def read_module_names(model_dir: Path) -> frozenset[str]:
-    """The modules of a model that have weights, as its checkpoint names them; empty where no safetensors are there (yet).
-
-    Raises:
-        TrainError: what is there cannot be read.
-    """
+    """The modules of a model that have weights, as its checkpoint names them; empty where no safetensors are there (yet). Raises
+    TrainError: what is there cannot be read."""
     names: Iterable[str] = ()
     if (index_path := model_dir / _WEIGHTS_INDEX_NAME).is_file():
         weight_map: Any = read_object(index_path, "the folder of a model in several files").get("weight_map")

@@ -39,14 +39,8 @@ def resolve_name(model: str) -> str:
 
 
 def locate_model(model: str, option: str) -> Path:
-    """The folder of a model, which is fetched if it is one of the Hugging Face Hub or lies in an object store.
-
-    Args:
-        option: that names it.
-
-    Raises:
-        ConfigError: there is no such model.
-    """
+    """The folder of a model, which is fetched if it is one of the Hugging Face Hub or lies in an object store. Raises ConfigError
+    where there is no such model. `option`: that names it."""
     folder = Path(resolve_name(resolve_model(model)))
     if folder.is_dir():
         return folder

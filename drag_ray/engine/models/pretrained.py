@@ -22,7 +22,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.quantization_config import BitsAndBytesConfig
 
-from drag_ray.engine.models.module_names import IMAGE_MODULES
+from drag_ray.engine.models.model_files import IMAGE_MODULES
 from drag_ray.errors import TrainError
 
 _REWARD_SUFFIX = "ForSequenceClassification"
@@ -32,17 +32,14 @@ _PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
 
 def load_model(model: str | Path, dtype: str, quantization: str = "none", *, is_checked: bool = False) -> Any:
-    """The base model with weights of `dtype` (`bfloat16`, `float32`); a vision-language model keeps its vision part.
+    """The base model with weights of `dtype` (`bfloat16`, `float32`); a vision-language model keeps its vision part. Raises
+    ImportError where bitsandbytes is not installed, and TrainError where weights are missing.
 
     Args:
         model: a folder or a name.
         dtype: of all weights, or of those that are not quantised.
         quantization: of the linear layers of the language model, by bitsandbytes: `nf4`, `int8` or `none`.
         is_checked: refuse files in which weights are missing; transformers fills these with random numbers.
-
-    Raises:
-        ImportError: bitsandbytes is not installed.
-        TrainError: weights are missing.
     """
     config = AutoConfig.from_pretrained(model)
     is_text_model = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
@@ -71,11 +68,8 @@ def _quantize(quantization: str, dtype: str) -> dict[str, Any]:
 def load_reward_model(model: str | Path, dtype: str, quantization: str = "none") -> Any:
     """The base model with a reward head (one number a conversation) in place of the language-model head.
 
-    The head is new and knows nothing, unless the folder holds a reward model already. Types are those of `load_model`.
-
-    Raises:
-        ImportError: as `load_model`.
-        TrainError: this kind of model can have no such head.
+    The head is new and knows nothing, unless the folder holds a reward model already. Types are those of `load_model`. Raises
+    ImportError: as `load_model`; TrainError where this kind of model can have no such head.
     """
     from trl.trainer.reward_trainer import suppress_seqcls_warning  # which takes a second that no tokenizer should
 

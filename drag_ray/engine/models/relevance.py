@@ -85,11 +85,8 @@ def write_note(folder: Path, note: RerankerNote | EmbedderNote) -> None:
 
 
 def read_note(folder: Path, kind: type[_Note] = RerankerNote) -> _Note | None:
-    """The note of the reranker, or the embedding model, in a folder; None where nothing says that one was trained.
-
-    Raises:
-        DataError: the note cannot be read.
-    """
+    """The note of the reranker, or the embedding model, in a folder; None where nothing says that one was trained. Raises
+    DataError where the note cannot be read."""
     path = folder / _NAMES[kind]
     try:
         return kind.model_validate_json(path.read_bytes())

@@ -105,13 +105,10 @@ def tokenize_conversation(
 ) -> LabelledTokens:
     """Token ids up to the last learned reply, and labels that are -100 outside of what `mask` lets through.
 
-    With `assistant` the labels of a reply run from the token after the generation prompt to the end-of-turn token, which
-    the model has to write as well; with `none` all tokens are learned, the prompt's too; the others are `find_spans`',
-    which is told the name of the function that answers.
-
-    Raises:
-        DataError: a learned reply has nothing that the mask lets through.
-        TrainError: the chat template does not extend a conversation by appending to it, rewrites a reply, or ends no turn.
+    With `assistant` the labels of a reply run from the token after the generation prompt to the end-of-turn token, which the
+    model has to write as well; with `none` all tokens are learned, the prompt's too; the others are `find_spans`', which is told
+    the name of the function that answers. Raises DataError where a learned reply has nothing that the mask lets through, and
+    TrainError where the chat template does not extend a conversation by appending to it, rewrites a reply, or ends no turn.
     """
     input_ids: list[int] = []
     labels: list[int] = []
@@ -199,11 +196,8 @@ def tokenize_prompt(conversation: Conversation, tokenizer: Any) -> list[int]:
 def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> LabelledTokens:
     """Token ids and labels of the prompt to the learned reply, and of that reply in the tokens `drawn` that it was written in.
 
-    There is one token at least. It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut,
-    or stopped at a tag, has none.
-
-    Raises:
-        DataError: they are not those of the reply.
+    There is one token at least. It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or
+    stopped at a tag, has none. Raises DataError where they are not those of the reply.
     """
     prompt = tokenize_prompt(conversation, tokenizer)
     _check_drawn(drawn, conversation.messages[conversation.trained[-1]]["content"], tokenizer)
@@ -264,11 +258,8 @@ def _count_to_end_of_turn(reply_ids: list[int], tokenizer: Any) -> int:
 
 
 def cut_windows(tokenizer: Any, text: str, size: int, overlap: int) -> list[str]:
-    """The parts of a text that `plan_windows` plans; none of a text without a token.
-
-    Args:
-        tokenizer: a fast one of transformers, which tells where in a text its tokens are.
-    """
+    """The parts of a text that `plan_windows` plans; none of a text without a token. `tokenizer`: a fast one of transformers,
+    which tells where in a text its tokens are."""
     places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
     return [text[places[window.start][0] : places[window.stop - 1][1]] for window in plan_windows(len(places), size, overlap)]
 

@@ -51,11 +51,7 @@ class JudgedQuestion(NamedTuple):
 
 
 class EncoderMethod(Method):
-    """A method that learns from all pages of a question at once.
-
-    Attributes:
-        option: that names the model which training starts from.
-    """
+    """A method that learns from all pages of a question at once. `option`: that names the model which training starts from."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"relevance": JudgedPassage}
     trains_adapter: ClassVar[bool] = False
@@ -80,11 +76,7 @@ class EncoderMethod(Method):
 
     def read(self, rows: Iterable[Row]) -> TokenizedRows:
         """Questions with texts. Those of which neither labels nor a teacher tell pages apart teach no order; their pages are
-        counted.
-
-        Raises:
-            DataError: a row is not a judged passage, or a score is not finite.
-        """
+        counted. Raises DataError where a row is not a judged passage, or a score is not finite."""
         found = TokenizedRows()
         for number, pages in enumerate(group_rows(rows, name_question), start=1):
             judged = self.judge(f"question {number}", pages)
@@ -120,11 +112,7 @@ class EncoderMethod(Method):
 
     @abstractmethod
     def load(self, folder: str, device: str) -> Any:
-        """The model to train, in float32.
-
-        Raises:
-            ConfigError: it cannot be read as one of these.
-        """
+        """The model to train, in float32. Raises ConfigError where it cannot be read as one of these."""
 
     @abstractmethod
     def build_trainer(self, model: Any, options: dict[str, Any], train: "Dataset", validation: "Dataset | None") -> "Trainer":
@@ -136,11 +124,7 @@ class EncoderMethod(Method):
 
     @abstractmethod
     def score_published(self, folder: Path, question: str, passages: list[str]) -> list[float]:
-        """The same by the reader that searches with a model in a folder.
-
-        Raises:
-            ConfigError: it cannot be read.
-        """
+        """The same by the reader that searches with a model in a folder. Raises ConfigError where it cannot be read."""
 
     @abstractmethod
     def take_probe(self, row: dict[str, Any]) -> tuple[str, list[str]]:
@@ -148,11 +132,8 @@ class EncoderMethod(Method):
 
 
 def read_scores(passages: Sequence[JudgedPassage]) -> list[float] | None:
-    """The teacher's scores of a question's passages: None without a teacher, none where one is missing or all are equal.
-
-    Raises:
-        DataError: one is not finite.
-    """
+    """The teacher's scores of a question's passages: None without a teacher, none where one is missing or all are equal. Raises
+    DataError where one is not finite."""
     found = [passage["score"] for passage in passages if "score" in passage]
     if not found:
         return None

@@ -28,6 +28,11 @@ LEAST_ADVANTAGE = 1e-6
 """Equal rewards may differ by rounding, and then they differ from their mean."""
 
 
+_OAPL_BETA = 0.01
+"""Value in advantage of one nat between a reply's log-probabilities now and when it was sampled; the lower, the further an
+advantage moves the policy."""
+
+
 class RewardedStep(PromptCompletion):
     """A reply in the tokens that the policy drew, and by how much its trajectory was better than others of its question."""
 
@@ -68,14 +73,11 @@ class GRPO(AdapterMethod):
     max_engine_ratio: float = Field(default=3.0, gt=0)
     """largest weight of a token that is likelier to the initial trained model than to the engine that sampled it, if rows have
     the engine's log-probabilities (engine.logprobs)"""
-    oapl_beta: float = Field(default=0.01, gt=0)
-    """oapl: value in advantage of one nat between a reply's log-probabilities now and when it was sampled; the lower, the
-    further an advantage moves the policy"""
 
     @property
     def loss_options(self) -> LossOptions:
         """The numbers of its loss."""
-        return LossOptions(self.clip_range, self.clip_high or self.clip_range, self.max_engine_ratio, self.oapl_beta)
+        return LossOptions(self.clip_range, self.clip_high or self.clip_range, self.max_engine_ratio, _OAPL_BETA)
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Steps {input_ids, labels, image_keys, advantage, engine_log_probabilities, temperature}. The log-probabilities are
@@ -146,12 +148,7 @@ def choose_temperature(temperatures: Iterable[float]) -> float:
 
 
 class StepCollator:
-    """Pads rows {input_ids, labels, image_keys, advantage, engine_log_probabilities} into a batch.
-
-    Args:
-        pad_token_id: fills short rows.
-        images: where images come from; None for rows without any.
-    """
+    """Pads rows {input_ids, labels, image_keys, advantage, engine_log_probabilities} into a batch."""
 
     def __init__(self, pad_token_id: int, images: "TrainingImages | None" = None) -> None:
         from drag_ray.finetune.trainers.collator import RowCollator
@@ -160,8 +157,7 @@ class StepCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> "dict[str, torch.Tensor]":
         """The batch of `RowCollator` with `advantage`, and `engine_log_probabilities` of shape (rows, tokens), NaN where the
-        engine's are not known.
-        """
+        engine's are not known."""
         import torch
 
         batch = self._collate(rows)

@@ -153,11 +153,7 @@ def _collate_with_names(collate: Callable[..., dict[str, Any]], rows: Sequence[d
 
 
 class AdapterTrainer(FiniteSteps):
-    """Stands before a trainer of TRL.
-
-    Args:
-        part_rates: learning rates of parts of a whole model, in the place of that of all.
-    """
+    """Stands before a trainer of TRL. `part_rates`: learning rates of parts of a whole model, in the place of that of all."""
 
     def __init__(self, *args: Any, part_rates: Mapping[str, float] | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -177,8 +173,7 @@ class AdapterTrainer(FiniteSteps):
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **options: Any) -> Any:
         """The rows as they are: TRL would tokenize a prompt together with its reply, and when it serves the model is given the
-        tokens of the one and writes those of the other.
-        """
+        tokens of the one and writes those of the other."""
         return dataset
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:

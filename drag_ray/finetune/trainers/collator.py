@@ -30,15 +30,13 @@ class RowCollator:
         self._number = number
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), what images become, and where there is a number,
-        it and `rows`, the 0-based row of each token.
+        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), what images become, and where there is a number, it
+        and `rows`, the 0-based row of each token.
 
         Of a pack the shape is (1, tokens). It has `position_ids` and the bounds of its rows in the place of the mask, and no
-        label for the first token of a row, which nothing tells.
-
-        Raises:
-            DataError: an image is missing or damaged, or fills other places than the tokens of its row leave to it.
-            TrainError: a token would be learned in the place of another, or of an image.
+        label for the first token of a row, which nothing tells. Raises DataError where an image is missing or damaged, or fills
+        other places than the tokens of its row leave to it, and TrainError where a token would be learned in the place of
+        another, or of an image.
         """
         batch = dict(self._join([{name: row[name] for name in ("input_ids", "labels")} for row in rows]))
         numbers = batch.pop("seq_idx", torch.arange(len(rows)).unsqueeze(1)).long()

@@ -48,13 +48,7 @@ class EmbedderSteps(EncoderSteps, SentenceTransformerTrainer):
 
 
 class DistilledRanking(torch.nn.Module):
-    """The loss of the labels, and that of a teacher's scores of the pages of each row.
-
-    Args:
-        model: an embedding model.
-        ranking: the loss of the labels.
-        share: what the teacher's counts; the other one has the rest.
-    """
+    """The loss of the labels, and that of a teacher's scores of the pages of each row."""
 
     def __init__(self, model: Any, ranking: MultipleNegativesRankingLoss, share: float) -> None:
         super().__init__()

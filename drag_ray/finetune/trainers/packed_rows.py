@@ -21,10 +21,7 @@ _LARGEST_HEAD = 256
 def keep_rows_apart(model: Any) -> bool:
     """Have the attention of a text model take the rows of a pack one by one; False if the model cannot.
 
-    flash-attn does so by itself, as it is told where rows begin.
-
-    Args:
-        model: without an adapter, or around which one is.
+    flash-attn does so by itself, as it is told where rows begin. `model`: without an adapter, or around which one is.
     """
     base = find_base(model)
     implementation = base.config._attn_implementation

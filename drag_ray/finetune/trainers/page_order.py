@@ -14,19 +14,14 @@ from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
 
 
 class PagesCollator:
-    """Makes a batch of rows {pages, is_evidence}: a line for each page of each question.
-
-    Args:
-        pad_token_id: fills short pages.
-    """
+    """Makes a batch of rows {pages, is_evidence}: a line for each page of each question."""
 
     def __init__(self, pad_token_id: int) -> None:
         self._pad_token_id = pad_token_id
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """`input_ids` and `attention_mask` of shape (pages, tokens), of the prompts alone, each of which ends in the last place;
-        `labels`, whether a page is evidence, and `question`, the place of its question in the batch, both of shape (pages,).
-        """
+        `labels`, whether a page is evidence, and `question`, the place of its question in the batch, both of shape (pages,)."""
         prompts = [torch.tensor(page["input_ids"][:-1]) for row in rows for page in row[PAGES]]
         return {
             "input_ids": pad_sequence(prompts, True, self._pad_token_id, "left"),  # of the batch first
@@ -37,11 +32,7 @@ class PagesCollator:
 
 
 class PageOrderTrainer(RowMeanTrainer, SFTTrainer):
-    """A trainer on batches of `PagesCollator`.
-
-    Args:
-        answers: the tokens whose log-odds put pages in order.
-    """
+    """A trainer on batches of `PagesCollator`. `answers`: the tokens whose log-odds put pages in order."""
 
     def __init__(self, *args: Any, answers: Answers, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -44,13 +44,7 @@ class DrawnScores:
         self._heads = self._build_heads() if fused else {}
 
     def compute(self, model: Any, inputs: dict[str, Any], temperature: float) -> torch.Tensor:
-        """Of shape (tokens,).
-
-        Args:
-            model: what its forward is called through.
-            inputs: of `StepCollator` or `collate_pack`.
-            temperature: that of the draws, or 1.
-        """
+        """Of shape (tokens,)."""
         if self._heads:
             self._base.forward = self._heads[temperature]
         scored = compute_log_probabilities(model, inputs, fused=bool(self._heads), temperature=temperature)

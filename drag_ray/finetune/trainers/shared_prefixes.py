@@ -27,8 +27,7 @@ def can_share_prefixes(model: Any) -> bool:
 
 def sees_whole_context(model: Any) -> bool:
     """True if each layer of the model attends to the whole context, none of them carries a state from a token to the next, and
-    nothing else reads a mask of (rows, tokens).
-    """
+    nothing else reads a mask of (rows, tokens)."""
     config = model.config.get_text_config()
     layers = getattr(config, "layer_types", None) or [_FULL_ATTENTION]
     has_window = bool(getattr(config, "sliding_window", None)) and not hasattr(config, "layer_types")

@@ -34,8 +34,7 @@ class TrainedTokensTrainer(AdapterTrainer, SFTTrainer):
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Bring a batch to the model. With DeepSpeed its numbers become those of the model's type; what the loss reads keeps its
-        own, for in bfloat16 a log-probability of -20 is off by up to 0.06.
-        """
+        own, for in bfloat16 a log-probability of -20 is off by up to 0.06."""
         of_loss = {name: inputs[name].to(self.args.device) for name in _OF_THE_LOSS if name in inputs}
         return super()._prepare_inputs(list_features(inputs)) | of_loss
 

@@ -27,7 +27,6 @@ from drag_ray.format.tables import ScoredPart
 
 # A difference of gains must pass a margin of the same size in spite of rounding.
 _TOLERANCE = 1e-9
-_ANY_NUMBER = 2**31
 
 
 class PreferenceRow(Row):
@@ -63,7 +62,6 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         .filter(pl.col("gain") - pl.col("rejected_gain") >= config.min_margin - _TOLERANCE)
         .sort("place", "rejected_place")
         .with_columns(hardness=pl.int_range(pl.len()).over("place"))
-        .filter(pl.col("hardness") < (config.max_negatives or _ANY_NUMBER))
         .sort("question_id", "hardness", "place")
     )
     kept = part.add_conversations(keep_first(pairs, config.max_pairs_per_question))

@@ -48,11 +48,9 @@ class PageRow(Row):
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index.
 
-    In place of the evidence stands the best page that is found where a question has none, which only a teacher is asked.
-
-    Raises:
-        ConfigError: there are no vectors, which `relevance_retrieval` needs, or their model is gone.
-        SearchIndexError: they are damaged, or of another index or model.
+    In place of the evidence stands the best page that is found where a question has none, which only a teacher is asked. Raises
+    ConfigError where there are no vectors, which `relevance_retrieval` needs, or their model is gone, and SearchIndexError where
+    they are damaged, or of another index or model.
     """
     is_asked = pl.lit(True) if config.teacher.model else pl.col("evidence").list.len() > 0
     questions = part.trajectories.filter(pl.col("task").is_in(SEARCHING) & is_asked)

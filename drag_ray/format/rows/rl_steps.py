@@ -121,8 +121,7 @@ def _expect(returns: pl.Expr, config: FormatConfig) -> pl.Expr:
     """The return that those of peers are compared with. The mean of the others is n / (n - 1) times as far from a return."""
     if config.baseline != "optimal":
         return returns.mean()
-    beta, most = config.baseline_beta, returns.max()
-    return most + beta * ((returns - most) / beta).exp().mean().log()
+    return returns.exp().mean().log()
 
 
 def _sum_from_here(name: str) -> pl.Expr:

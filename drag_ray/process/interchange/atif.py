@@ -135,12 +135,8 @@ class _Document(BaseModel):
 
 
 def write_sessions(trajectories: Iterable[Trajectory], folder: Path) -> int:
-    """Write a file for each trajectory into a new folder, which is whole or absent; returns how many.
-
-    Raises:
-        DataError: something is there already.
-        ArtifactError: the disk refuses.
-    """
+    """Write a file for each trajectory into a new folder, which is whole or absent; returns how many. Raises DataError where
+    something is there already, and ArtifactError where the disk refuses."""
     num_files = 0
     with new_folder(folder, ", and a file for each trajectory needs a new or empty folder. Name another one.") as scratch:
         for num_files, trajectory in enumerate(trajectories, start=1):
@@ -153,10 +149,7 @@ def read_sessions(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
     """The sessions of the files in a folder, in the order of their names, or of the file at `path`.
 
     A file of another kind, or too large a one, and a trajectory that was there before, become problems. Links are not followed.
-
-    Raises:
-        DataError: there is nothing at `path`.
-        ArtifactError: the folder cannot be listed.
+    Raises DataError where there is nothing at `path`, and ArtifactError where the folder cannot be listed.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder. Give what drag-ray export has written, or one file of it.")

@@ -55,14 +55,12 @@ def write_trajectories(trajectories: Iterable[Trajectory], path: Path) -> int:
 
 
 def read_trajectories(path: Path, config: AgentConfig) -> Iterator[Trajectory | Problem]:
-    """The trajectory of each line, or the problem where a line is none, or has the id of an earlier one.
+    """The trajectory of each line, or the problem where a line is none, or has the id of an earlier one. Raises DataError where
+    the file is missing or of another kind.
 
     Args:
         path: a `.jsonl` or `.jsonl.gz` file.
         config: the agent that conversations are rebuilt for; its top_k is taken as theirs.
-
-    Raises:
-        DataError: the file is missing or of another kind.
     """
     seen: set[str] = set()
     for place, trajectory in read_records(path, _RecordReader(config).read):
@@ -95,10 +93,8 @@ class _RecordReader:
         """The trajectory of one record.
 
         Replies without a search or an answer are left out, as the reference asks again with the same prompt after them; so are
-        calls of tools, which it does not have, and whose observations no record holds.
-
-        Raises:
-            DataError: the record is not of the format.
+        calls of tools, which it does not have, and whose observations no record holds. Raises DataError where the record is not
+        of the format.
         """
         asked = self._question_search
         for name, expected, default in (("query_mode", asked.mode, "rewrite"), ("question_words", asked.words, "all")):

@@ -21,11 +21,8 @@ from drag_ray.types import ActionKind, Trajectory
 
 
 def write_predictions(trajectories: Iterable[Trajectory], path: Path) -> int:
-    """Write a line for each question; the file is whole or absent. Returns how many.
-
-    Raises:
-        DataError: a question was asked more than once, so that there is no one prediction of it.
-    """
+    """Write a line for each question; the file is whole or absent. Returns how many. Raises DataError where a question was asked
+    more than once, so that there is no one prediction of it."""
     seen: set[str] = set()
     with whole_or_absent(path) as scratch, scratch.open("w", encoding="utf-8") as lines:
         for trajectory in trajectories:

@@ -38,11 +38,8 @@ class ImageSearchArguments(Arguments):
 
 
 def search_images(arguments: ImageSearchArguments, workspace: Workspace) -> Observation:
-    """The pages with the nearest pictures, and these.
-
-    Raises:
-        ToolError: there is no such image, or the index cannot be searched so.
-    """
+    """The pages with the nearest pictures, and these. Raises ToolError where there is no such image, or the index cannot be
+    searched so."""
     image: Any = workspace.images.open(arguments.image) if arguments.image else None
     try:
         index = open_picture_index(workspace.pages.index_dir.parent)

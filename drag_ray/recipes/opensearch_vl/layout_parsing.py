@@ -25,11 +25,8 @@ to ask for the same page, and a call that is late has not read in vain."""
 
 
 def parse_layout(arguments: PageArguments, workspace: Workspace) -> Observation:
-    """The text of a page's picture, a row a line, each piece with its box.
-
-    Raises:
-        ToolError: there is no such page, it has no picture, or that cannot be read.
-    """
+    """The text of a page's picture, a row a line, each piece with its box. Raises ToolError where there is no such page, it has
+    no picture, or that cannot be read."""
     page = workspace.find_page(arguments.file, arguments.page)
     try:
         lines = _read_once(page.image, workspace.open_image(page))

@@ -25,11 +25,8 @@ class PerspectiveArguments(ImageArguments):
 
 
 def correct_perspective(image: Image.Image, arguments: PerspectiveArguments) -> Changed:
-    """The part of an image between four corners, as a rectangle.
-
-    Raises:
-        ToolError: the corners are not those of a convex quadrilateral in this order.
-    """
+    """The part of an image between four corners, as a rectangle. Raises ToolError where the corners are not those of a convex
+    quadrilateral in this order."""
     places = [(x / UNITS, y / UNITS) for x, y in arguments.corners]
     _check(places)
     corners = [(x * image.width, y * image.height) for x, y in places]

@@ -63,11 +63,7 @@ class EnlargingModel:
             )
 
     def enlarge(self, image: Image.Image) -> Image.Image:
-        """An RGB image, `scale` times as wide and high.
-
-        Raises:
-            ToolError: the model fails on it.
-        """
+        """An RGB image, `scale` times as wide and high. Raises ToolError where the model fails on it."""
         import numpy as np
 
         enlarged = Image.new("RGB", (image.width * self.scale, image.height * self.scale))
@@ -86,11 +82,8 @@ class EnlargingModel:
         return enlarged
 
     def _run(self, pixels: Any, scale: int = 0) -> Any:
-        """Run the model on pixels (height, width, 3), to such; with a `scale` as many times as high and wide.
-
-        Raises:
-            ValueError: it makes no picture of them, or one of another size.
-        """
+        """Run the model on pixels (height, width, 3), to such; with a `scale` as many times as high and wide. Raises ValueError
+        where it makes no picture of them, or one of another size."""
         import numpy as np
 
         given = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], np.float32) / 255
@@ -119,11 +112,7 @@ class SuperResolutionArguments(ImageArguments):
 
 
 def make_tool(options: ToolOptions) -> Tool:
-    """The tool, with the model that the options name.
-
-    Raises:
-        ConfigError: it cannot be used.
-    """
+    """The tool, with the model that the options name. Raises ConfigError where it cannot be used."""
     path = options.super_resolution.model
     model = load_enlarging_model(path) if path else None
 

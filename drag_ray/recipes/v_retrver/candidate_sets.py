@@ -88,15 +88,7 @@ def import_candidate_set(path: Path, folder: Path) -> dict[str, int]:
 
 
 def parse_row(record: Record, category: str = "") -> CandidateRow:
-    """The question of a row.
-
-    Args:
-        record: the row.
-        category: of rows that do not say where they are from.
-
-    Raises:
-        DataError: it is none; says what was found and what is expected.
-    """
+    """The question of a row. Raises DataError where it is none; says what was found and what is expected."""
     extra = record.get("extra_info") or {}
     if not isinstance(extra, dict):
         raise DataError(f"column 'extra_info': got {type(extra).__name__}, expected an object")
@@ -192,11 +184,8 @@ class _Documents:
         return len(self._pages)
 
     def add(self, row: CandidateRow) -> dict[str, Any]:
-        """The question of a row, as `corpus.questions` are read; its candidates are written.
-
-        Raises:
-            DataError: an image of it cannot be read; then nothing of it is written.
-        """
+        """The question of a row, as `corpus.questions` are read; its candidates are written. Raises DataError where an image of
+        it cannot be read; then nothing of it is written."""
         images = [image for image in (row.image, *(one.image for one in row.candidates)) if image]
         found = {image: self._find(image) for image in dict.fromkeys(images)}
         pages = [self._write(candidate, found) for candidate in row.candidates]

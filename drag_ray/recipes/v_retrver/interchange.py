@@ -31,14 +31,12 @@ _SCHEMA = pa.schema([("data_source", pa.string()), ("extra_info", _EXTRA), ("hit
 
 
 def write_lists(trajectories: Iterable[Trajectory], path: Path, read_page: ReadPage) -> int:
-    """Write a row for each question; the file is whole or absent. Returns how many.
+    """Write a row for each question; the file is whole or absent. Returns how many. Raises DataError where the file is of another
+    kind, a rollout orders nothing, or a question was asked more than once.
 
     Args:
         path: a `.jsonl` or `.parquet` file.
         read_page: gives a candidate's text and whether it has a picture.
-
-    Raises:
-        DataError: the file is of another kind, a rollout orders nothing, or a question was asked more than once.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise DataError(f"{path}: expected a name that ends with {' or '.join(_SUFFIXES)}.")
@@ -59,10 +57,7 @@ def write_lists(trajectories: Iterable[Trajectory], path: Path, read_page: ReadP
 
 def to_row(trajectory: Trajectory, read_page: ReadPage) -> dict[str, Any]:
     """The row of one list; a rollout that failed, or whose replies could not be read, has left the order that it was given.
-
-    Raises:
-        DataError: the rollout is of another task.
-    """
+    Raises DataError where the rollout is of another task."""
     if trajectory.task not in ORDERING and not trajectory.provenance.baseline:
         fitting = " or ".join(ORDERING)
         raise DataError(

@@ -16,11 +16,8 @@ class SelectImagesArguments(Arguments):
 
 
 def select_images(arguments: SelectImagesArguments, workspace: Workspace) -> Observation:
-    """Keep some images and those of the question; tools still know the others by their names.
-
-    Raises:
-        ToolError: there is no image of one of the names.
-    """
+    """Keep some images and those of the question; tools still know the others by their names. Raises ToolError where there is no
+    image of one of the names."""
     kept = tuple(dict.fromkeys(arguments.images))
     workspace.images.check(kept)
     return Observation(f"Kept: {', '.join(kept)}, and the images of the question.", kept_images=kept)

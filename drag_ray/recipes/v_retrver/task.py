@@ -189,11 +189,8 @@ async def ask(setting: Setting, question: Question) -> SearchResult:
 
 
 async def begin(setting: Setting, question: Question, asked: SearchResult, name: NameImage | None) -> RerankEpisode:
-    """A rollout, for which the pages of its candidates are read.
-
-    Raises:
-        SearchIndexError: the index does not have one of them.
-    """
+    """A rollout, for which the pages of its candidates are read. Raises SearchIndexError where the index does not have one of
+    them."""
     pages = await setting.environment.read_pages(asked.ranking.hits[: setting.config.rerank.candidates])
     return RerankEpisode(setting, question, asked, pages, name)
 

@@ -6,11 +6,7 @@ from drag_ray.tools.images.image_tool import BoxArguments, Changed, format_numbe
 
 
 def crop(image: Image.Image, arguments: BoxArguments) -> Changed:
-    """The part of an image within a box.
-
-    Raises:
-        ToolError: the box is empty.
-    """
+    """The part of an image within a box. Raises ToolError where the box is empty."""
     return Changed(image.crop(to_pixels(arguments.box, image)), f"crop of {arguments.image} at {format_numbers(arguments.box)}")
 
 

@@ -32,11 +32,7 @@ class BoxArguments(ImageArguments):
 
 
 def to_pixels(box: list[float], image: Image.Image) -> tuple[int, int, int, int]:
-    """A box in whole pixels.
-
-    Raises:
-        ToolError: it is empty.
-    """
+    """A box in whole pixels. Raises ToolError where it is empty."""
     left, top, right, bottom = box
     if left >= right or top >= bottom:
         raise ToolError(f"the box {format_numbers(box)} is empty: give left, top, right and bottom, in this order")

@@ -67,19 +67,11 @@ class RolloutImages:
         return [name_image(place) for place in range(len(self._keys))]
 
     def open(self, name: str) -> "Image":
-        """The image of a name, in RGB.
-
-        Raises:
-            ToolError: there is none, or it cannot be read.
-        """
+        """The image of a name, in RGB. Raises ToolError where there is none, or it cannot be read."""
         return self.open_key(self._keys[self._find(name)]).convert("RGB")
 
     def open_key(self, key: str) -> "Image":
-        """An image of the run by its key.
-
-        Raises:
-            ToolError: it cannot be read.
-        """
+        """An image of the run by its key. Raises ToolError where it cannot be read."""
         from PIL.Image import DecompressionBombError
 
         if self._stores is None:
@@ -91,11 +83,8 @@ class RolloutImages:
             raise ToolError("the picture cannot be read") from error
 
     def store(self, images: Sequence[ObservedImage]) -> tuple[StoredImage, ...]:
-        """Put what a tool returned into the run's store; without a name, as the call may still turn out to be late.
-
-        Raises:
-            ToolError: there are too many images, or one is none that a model can be shown.
-        """
+        """Put what a tool returned into the run's store; without a name, as the call may still turn out to be late. Raises
+        ToolError where there are too many images, or one is none that a model can be shown."""
         if len(images) > self._max_returned - self._num_returned:
             raise ToolError(
                 f"{len(images)} more image{'s' * (len(images) != 1)} cannot be shown: of the {self._max_returned} that tools may "
@@ -147,11 +136,8 @@ def name_image(place: int) -> str:
 
 
 def fit_for_model(image: "Image") -> "Image":
-    """The image in RGB; one with a very short edge is enlarged.
-
-    Raises:
-        ToolError: it is too large, empty, or far longer than wide.
-    """
+    """The image in RGB; one with a very short edge is enlarged. Raises ToolError where it is too large, empty, or far longer than
+    wide."""
     from PIL.Image import Resampling
 
     width, height = image.size

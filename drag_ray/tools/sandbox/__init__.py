@@ -79,11 +79,8 @@ class InterpreterFiles:
 
 @cache
 def find_interpreter() -> InterpreterFiles:
-    """The interpreter that runs this, without the packages that are installed for it.
-
-    Raises:
-        ConfigError: it does not say what it needs.
-    """
+    """The interpreter that runs this, without the packages that are installed for it. Raises ConfigError where it does not say
+    what it needs."""
     python = str(Path(getattr(sys, "_base_executable", "") or sys.executable).resolve())
     try:
         listed = subprocess.run([python, "-I", "-S", "-c", _LIST_FILES], capture_output=True, timeout=_LIST_S, check=True, env={})
@@ -117,11 +114,8 @@ _TERMINAL_REQUESTS = (termios.TCGETS, termios.FIOCLEX, termios.FIONCLEX, termios
 
 
 def write_filter() -> int:
-    """The filter as a file in memory, in the form that the kernel takes; the caller closes it.
-
-    Raises:
-        ConfigError: libseccomp is not installed.
-    """
+    """The filter as a file in memory, in the form that the kernel takes; the caller closes it. Raises ConfigError where
+    libseccomp is not installed."""
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError, TypeError, AttributeError) as error:  # as it says that there is no library
@@ -147,6 +141,8 @@ MAX_OUTPUT_BYTES = 1_000_000
 """of stdout, and of stderr; who writes more is ended."""
 MAX_CODE_CHARS = 100_000
 _CODE = "/code.py"
+NUM_PARALLEL = 4
+"""calls that run at once in a process; further ones wait, within their agent.tool_timeout_s"""
 _MAX_FILES = 64
 _CHUNK_BYTES = 65_536
 _BEGIN = """
@@ -180,7 +176,7 @@ class Ending:
 
 
 class Sandbox:
-    """Runs code within limits, any number of calls at once, of which `num_parallel` run.
+    """Runs code within limits, any number of calls at once, of which `NUM_PARALLEL` run.
 
     Raises:
         ConfigError: bubblewrap is not there, or the filter cannot be written.
@@ -192,15 +188,12 @@ class Sandbox:
             raise ConfigError("bubblewrap is not installed (no program bwrap). Install it (Debian: bubblewrap).")
         self._program = program
         self._config = config
-        self._free = threading.BoundedSemaphore(config.num_parallel)
+        self._free = threading.BoundedSemaphore(NUM_PARALLEL)
         os.close(write_filter())
 
     def run(self, code: str) -> Ending:
-        """Run code to its end, or until it goes beyond a limit. Nothing of it is left afterwards.
-
-        Raises:
-            ToolError: it is too long, or the sandbox cannot be started.
-        """
+        """Run code to its end, or until it goes beyond a limit. Nothing of it is left afterwards. Raises ToolError where it is
+        too long, or the sandbox cannot be started."""
         if len(code) > MAX_CODE_CHARS:
             raise ToolError(f"the code has {len(code):,} characters, at most {MAX_CODE_CHARS:,} are run")
         with self._free, self._start(code) as process:
@@ -295,11 +288,8 @@ _PROBE_S = 60.0
 
 
 def open_sandbox(config: PythonInterpreterConfig) -> Sandbox:
-    """The one sandbox of this process with these limits, which has been attacked in vain.
-
-    Raises:
-        ConfigError: there is none that protects; says what is missing.
-    """
+    """The one sandbox of this process with these limits, which has been attacked in vain. Raises ConfigError where there is none
+    that protects; says what is missing."""
     return _open(config.model_dump_json())
 
 
@@ -314,11 +304,7 @@ def _open(options: str) -> Sandbox:
 
 
 def attack(sandbox: Sandbox, memory_mib: int) -> list[str]:
-    """List what code in the sandbox wrongly reaches.
-
-    Raises:
-        ConfigError: no code can be run in it.
-    """
+    """List what code in the sandbox wrongly reaches. Raises ConfigError where no code can be run in it."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as listener, socket.socket(socket.AF_UNIX) as local:
         Path(folder).chmod(0o777)
         file = Path(folder, "outside")

@@ -32,12 +32,9 @@ _KERNEL_CALLS: dict[str, tuple[Any, ...]] = {
 
 
 def list_reached(facts: dict[str, Any]) -> list[str]:
-    """Names of what was wrongly reached; each attack that raises has failed.
-
-    Args:
-        facts: `port` and `name` of sockets that listen outside (TCP on the loopback address, and abstract), `file` and `folder`
-            that anybody may read and write outside, `memory` in bytes.
-    """
+    """Names of what was wrongly reached; each attack that raises has failed. `facts`: `port` and `name` of sockets that listen
+    outside (TCP on the loopback address, and abstract), `file` and `folder` that anybody may read and write outside, `memory` in
+    bytes."""
     attacks: dict[str, Callable[[], Any]] = {
         "the network": lambda: socket.create_connection(("127.0.0.1", facts["port"]), 1),
         "a socket of this machine": lambda: socket.socket(socket.AF_UNIX).connect(f"\0{facts['name']}"),

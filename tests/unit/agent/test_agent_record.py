@@ -134,6 +134,6 @@ def test_an_adapter_brings_no_code_and_no_options_of_tools(tmp_path: Path, monke
     assert not (tmp_path / "hostile_tool.ran").exists()
 
 
-def test_what_an_older_version_noted_of_an_endpoint_does_not_matter(tmp_path: Path) -> None:
-    web_search = {"num_results": 9, "results_field": "items", "title_field": "name"}
-    assert read(tmp_path, {"top_k": 2, "web_search": web_search}) == AgentConfig(top_k=2)
+def test_what_an_older_version_noted_of_tools_does_not_matter(tmp_path: Path) -> None:
+    of_tools = {"web_search": {"num_results": 9, "results_field": "items"}, "visit": {"timeout_s": 9}}
+    assert read(tmp_path, {"top_k": 2, **of_tools, "python_interpreter": {"num_parallel": 2}}) == AgentConfig(top_k=2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from chat_server import Answer, serve_chat
 from rollout_cases import QUESTION, build_rollouts, roll_out, script
+from scripted_engine import ScriptedEngine
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -16,7 +17,6 @@ from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.tools.config import McpServerConfig, VisitConfig, WebSearchConfig
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
@@ -140,7 +140,7 @@ async def test_an_endpoint_calls_as_a_local_model_and_is_told_in_words(environme
 
 def test_options_of_tools_that_an_agent_lacks_make_no_other_agent() -> None:
     server = McpServerConfig(name="pages", command=("pages",))
-    visit, web_search = VisitConfig(max_mib=1), WebSearchConfig(num_results=2)
+    visit, web_search = VisitConfig(max_mib=1), WebSearchConfig(key_variable="SEARCH_KEY")
     unused = AgentConfig(visit=visit, web_search=web_search, mcp_servers=(server,)).model_dump(mode="json")
     assert unused == AgentConfig().model_dump(mode="json")
     asked = {"protocol": "tools", "max_iterations": 2, "tools": ("search", "visit", "pages"), "mcp_servers": (server,)}

@@ -131,10 +131,12 @@ def test_no_option_takes_an_infinite_number() -> None:
 def test_a_removed_option_is_refused_with_its_successor_in_files_and_on_the_command_line(key: str, hint: str) -> None:
     section, _, rest = key.partition(".")
     name, _, field = rest.rpartition(".")
-    options = {section: {name: {field: 1}} if name else {field: 1}}
+    in_a_list = name == "tool_hosts"
+    given = [{"tool": "grep", field: 1}] if in_a_list else {field: 1}
     with pytest.raises(ConfigError) as in_a_file:
-        build(RunConfig, options)
-    assert f"unknown key {key!r}. {hint}" in str(in_a_file.value)
+        build(RunConfig, {section: {name: given} if name else given})
+    named = f"{section}.{name}.0.{field}" if in_a_list else key
+    assert f"unknown key {named!r}. {hint}" in str(in_a_file.value)
     with pytest.raises(ConfigError) as on_the_line:
         load(RunConfig, [f"--{key.replace('_', '-')}", "1"])
     assert hint in str(on_the_line.value)

@@ -15,7 +15,7 @@ from drag_ray.finetune.arguments import build_deepspeed_settings, build_options,
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.trainer import _build_adapter, _take_liger
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate, leave_out_broken_kernels
-from drag_ray.finetune.workers import Workers, size_workers
+from drag_ray.finetune.training_process import Workers, size_workers
 
 
 def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) -> dict[str, Any]:

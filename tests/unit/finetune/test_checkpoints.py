@@ -298,15 +298,15 @@ def test_a_merged_model_that_cannot_be_written_is_not_there(
 def test_what_a_disk_refuses_ends_a_training_with_one_sentence(tmp_path: Path) -> None:
     refused = ArtifactError("/tmp/a: cannot be written (No space left on device). Free some space.")
     of_worker = WorkerGroupError("a long report", {1: UserExceptionWithTraceback(refused, "Traceback\n...")})
-    assert describe_failure(of_worker, 2, tmp_path) is refused
-    of_ray = describe_failure(ControllerError(OSError(28, "No space left on device")), 2, tmp_path)
+    assert describe_failure(of_worker, tmp_path) is refused
+    of_ray = describe_failure(ControllerError(OSError(28, "No space left on device")), tmp_path)
     assert isinstance(of_ray, ArtifactError)
     assert str(of_ray).startswith(f"{tmp_path}: cannot be written (No space left on device). Free some space")
-    died = describe_failure(WorkerGroupError("a worker died", {0: RuntimeError("died")}), 2, tmp_path)
+    died = describe_failure(WorkerGroupError("a worker died", {0: RuntimeError("died")}), tmp_path)
     assert isinstance(died, TrainError)
     assert "2 restarts" in str(died)
     full = {torch.OutOfMemoryError: GpuMemoryError, OutOfMemoryError: TrainError}  # of a GPU, and of a node
     for kind, expected in full.items():
         failures: dict[int, Exception] = {0: UserExceptionWithTraceback(kind("out of memory"), "Traceback\n...")}
-        assert type(describe_failure(WorkerGroupError("a worker died", failures), 2, tmp_path)) is expected
-    assert isinstance(describe_failure(TrainingFailedError("stopped"), 0, tmp_path), TrainError)
+        assert type(describe_failure(WorkerGroupError("a worker died", failures), tmp_path)) is expected
+    assert isinstance(describe_failure(TrainingFailedError("stopped"), tmp_path), TrainError)

@@ -23,6 +23,7 @@ from drag_ray.errors import BudgetError, TooManyFailuresError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
+from drag_ray.process import judging
 from drag_ray.process.config import ProcessConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
@@ -129,14 +130,17 @@ def test_a_spent_budget_keeps_the_verdicts_and_a_larger_one_goes_on(collected: P
     assert len(served.asked) == 4
 
 
-def test_requests_that_fail_leave_rollouts_out_and_too_many_stop_the_stage(collected: Path) -> None:
+def test_requests_that_fail_leave_rollouts_out_and_too_many_stop_the_stage(
+    collected: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(body: dict[str, Any], number: int) -> Answer:
         return Answer(status=400) if read_case(body)["answer_to_judge"] == "fast" else judge(body, number)
 
     with serve_chat(refuse) as served:
         with pytest.raises(TooManyFailuresError, match=r"1 of 4 requests to the judge failed.*verdicts so far are kept"):
             process(collected, served)
-        counts = process(collected, served, max_judge_failure_rate=1)
+        monkeypatch.setattr(judging, "MAX_FAILURE_RATE", 1)
+        counts = process(collected, served)
     assert len(served.asked) == 5
     assert (counts["unjudged"], sorted(read_rewards(collected))) == (2, ["r0", "r1", "r2", "r5"])
 

@@ -54,7 +54,7 @@ def build_host(call: Callable[..., Awaitable[CallOutcome]]) -> Any:
 async def test_a_host_calls_its_tool_on_the_collection_and_no_other(options: WorkerOptions, workspace: Workspace) -> None:
     host = ToolHost(options, "grep")
     assert await host.open() == ["grep"]
-    caller = HostedTool("grep", [build_host(host.call)], 1)
+    caller = HostedTool("grep", [build_host(host.call)])
     outcome = await caller.call('{"file": "a.pdf", "text": "340"}', workspace, LIMITS)
     assert "a.pdf#1: The rotor turns at 340 rpm." in outcome.text
     assert (outcome.error, outcome.seconds > 0) == ("", True)
@@ -84,11 +84,11 @@ async def test_an_actor_that_has_ended_costs_the_call(workspace: Workspace) -> N
     async def die(*_: Any) -> CallOutcome:
         raise ActorDiedError
 
-    outcome = await HostedTool("ocr", [build_host(die)], 1).call("{}", workspace, LIMITS)
+    outcome = await HostedTool("ocr", [build_host(die)]).call("{}", workspace, LIMITS)
     assert outcome.text == "The call failed: ocr failed: its process has ended"
 
 
-async def test_calls_go_to_the_actor_that_has_least_to_do_and_wait_in_their_own_time(workspace: Workspace) -> None:
+async def test_calls_go_to_an_actor_that_is_free_and_wait_in_their_own_time(workspace: Workspace) -> None:
     under_way = [0, 0]
     most = [0, 0]
     go_on = asyncio.Event()
@@ -103,15 +103,15 @@ async def test_calls_go_to_the_actor_that_has_least_to_do_and_wait_in_their_own_
 
         return build_host(call)
 
-    caller = HostedTool("ocr", [build(0), build(1)], 2)
-    calls = [asyncio.create_task(caller.call("{}", workspace, LIMITS)) for _ in range(4)]
+    caller = HostedTool("ocr", [build(0), build(1)])
+    calls = [asyncio.create_task(caller.call("{}", workspace, LIMITS)) for _ in range(2)]
     await asyncio.sleep(0)
     late = await caller.call("{}", workspace, CallLimits(timeout_s=0.05, max_chars=100))
     assert late.error == "ocr did not answer within 0.05 s"
-    assert under_way == [2, 2]
+    assert under_way == [1, 1]
     go_on.set()
-    assert [outcome.text for outcome in await asyncio.gather(*calls)] == ["ocr"] * 4
-    assert most == [2, 2]
+    assert [outcome.text for outcome in await asyncio.gather(*calls)] == ["ocr"] * 2
+    assert most == [1, 1]
 
 
 @pytest.mark.parametrize("tool", ["search", "layout_parsing"])

@@ -205,9 +205,10 @@ def test_what_went_wrong_is_told_with_its_place(sandbox: Sandbox, code: str, pro
 
 
 @pytest.mark.seconds
-def test_no_more_run_at_once_than_may(sandbox: Sandbox) -> None:
+def test_no_more_run_at_once_than_may(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     del sandbox
-    one = Sandbox(PythonInterpreterConfig(memory_mib=128, num_parallel=1))
+    monkeypatch.setattr(module, "NUM_PARALLEL", 1)
+    one = Sandbox(PythonInterpreterConfig(memory_mib=128))
     spans: list[str] = []
     code = "import time\nprint(time.monotonic()); time.sleep(.2); print(time.monotonic())"
     threads = [threading.Thread(target=lambda: spans.append(one.run(code).stdout)) for _ in range(3)]

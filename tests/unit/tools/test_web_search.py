@@ -9,6 +9,7 @@ from web_servers import WebServer, reply, serve
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
+from drag_ray.tools import web_search
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
 from drag_ray.tools.config import ToolOptions, WebSearchConfig
 from drag_ray.tools.web_search import make_tool
@@ -70,7 +71,8 @@ async def test_an_endpoint_is_asked_as_it_wants(
     options = {"provider": provider, "address": f"http://127.0.0.1:{server.port}{path}", "key_variable": "SEARCH_KEY"}
     assert (await search(workspace, **options)).text == SHOWN
     assert all(part in server.requests[-1] for part in asked)
-    assert (await search(workspace, num_results=1, **options)).text == SHOWN.partition("\n\n")[0]
+    monkeypatch.setattr(web_search, "_NUM_RESULTS", 1)
+    assert (await search(workspace, **options)).text == SHOWN.partition("\n\n")[0]
 
 
 @pytest.mark.parametrize(
