@@ -88,15 +88,7 @@ def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict
 
 
 class NeighbourFeedback:
-    """Terms that set the pages of similar questions apart.
-
-    Args:
-        questions: for training, with their evidence.
-        searcher: the index that holds the evidence.
-
-    Attributes:
-        forms: words for the terms.
-    """
+    """Terms that set the pages of similar questions apart."""
 
     def __init__(self, questions: tuple[Question, ...], searcher: "Searcher") -> None:
         self.forms = WordForms(searcher.analyze)

@@ -59,11 +59,7 @@ class Rm3(TermBaseline):
 
 
 class RelevanceModel:
-    """Expands questions over one index.
-
-    Args:
-        searcher: the index, asked as the policies ask it.
-    """
+    """Expands questions over one index."""
 
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher

@@ -184,14 +184,7 @@ class Trial:
 def find_templates(
     questions: Sequence[Question], words: QuestionWords, index_dir: Path, seed: int
 ) -> dict[frozenset[str], dict[str, int]]:
-    """The words that gain most for each kind of some questions, with their weights; the kind of most questions first.
-
-    Args:
-        questions: for training, with their evidence.
-        words: their common words.
-        index_dir: the index that holds the evidence.
-        seed: draws the questions of each kind that words are tried out on.
-    """
+    """The words that gain most for each kind of some questions, with their weights; the kind of most questions first."""
     from drag_ray.search.searcher import Searcher
 
     kinds = find_kinds([words.pick(question.question) for question in questions], _LEAST_QUESTIONS)

@@ -22,11 +22,7 @@ _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
 
 
 class ImageStore:
-    """A folder of images.
-
-    Args:
-        root: such as `page_images/` in the folder of the index stage.
-    """
+    """A folder of images."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -84,12 +84,7 @@ def list_folders(questions_path: Path, documents: Path) -> tuple[Path, Path]:
 
 
 def list_files(questions_path: Path, folders: Sequence[Path]) -> list[Path]:
-    """The files that the rows of a table of questions name as their images; what cannot be read names none.
-
-    Args:
-        questions_path: as `read_questions` takes it.
-        folders: as of `QuestionImages`.
-    """
+    """The files that the rows of a table of questions name as their images; what cannot be read names none."""
     named: dict[str, None] = {}
     for _, names in read_records(questions_path, _list_names, IMAGE_COLUMNS):
         named |= dict.fromkeys(names) if isinstance(names, list) else {}

@@ -48,10 +48,6 @@ def compute_headroom(
     """Hit@1, Hit@3, Hit@10 (those within the depth) and MRR of the best policy and of the oracle over all.
 
     The question searched as it stands takes part, whether it is among the policies or not.
-
-    Args:
-        results: the results of each policy, for the same questions in the same order.
-        question_ranks: as `find_question_ranks` finds them.
     """
     ranks: dict[str, Sequence[int | None]] = {
         policy: [result.searches.first_search_rank for result in rows] for policy, rows in results.items()

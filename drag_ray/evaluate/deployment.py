@@ -89,14 +89,6 @@ def compare_candidates(
 ) -> Deployment | None:
     """Test the candidates.
 
-    Args:
-        results: of each policy, for the same questions in the same order.
-        candidates: of `choose_candidates`.
-        trained: the policies that were trained, or search by trained vectors.
-        measures: that are reported.
-        criterion: of the task.
-        resampling: of intervals and tests.
-
     Returns:
         None where the measures are not those of searches, or the question was not searched as it stands.
     """

@@ -102,13 +102,9 @@ def write_comparison(
     results: Mapping[str, Sequence[QuestionResult]],
     trajectories: Mapping[str, Sequence[Trajectory]],
     context: ReportContext,
-    num_examples: int,
     thumbnails: ThumbnailStore,
 ) -> None:
     """Write the report as a page, as Markdown and as JSON, and the result of each question.
-
-    Args:
-        thumbnails: where pictures of pages and of what tools returned are.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -119,7 +115,7 @@ def write_comparison(
     artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})
     artifacts.write_text(folder / MARKDOWN_NAME, format_markdown(comparison, context))
     sides = (comparison.baseline, comparison.subject)
-    examples = choose_examples(trajectories, results, comparison.criterion, *sides, num_examples)
+    examples = choose_examples(trajectories, results, comparison.criterion, *sides)
     write_report(folder / REPORT_NAME, comparison, examples, context, thumbnails)
 
 

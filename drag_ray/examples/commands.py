@@ -30,13 +30,7 @@ _NUMBER = re.compile(r"^example\s*\d*\s*[:.-]\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of somebody who needs a command, in the words of who wrote the example, and the command that does it.
-
-    Attributes:
-        text: the example's title.
-        product: the service's name.
-        command: as in `aws ec2 describe-instances`.
-    """
+    """The task of somebody who needs a command, in the words of who wrote the example, and the command that does it."""
 
     text: str
     product: str

@@ -55,21 +55,18 @@ class QuestionsConfig(BaseConfig):
     min_words: int = Field(default=30, ge=1)
     """words of letters that a page needs, beside lines that many pages repeat, to be asked about"""
     filters: tuple[FilterName, ...] = tuple(name for name in get_args(FilterName) if name != "one_search")
-    """filters that reject a question: it refers to "this page" (self_reference); it copies a run of words of the page
-    (copied); the index finds the page too early with it, or not at all (rank); the model answers differently when it sees the
+    """filters that reject a question: it refers to "this page" (self_reference); it copies more than eight words of the page in a
+    row (copied); the index finds the page too early with it, or not at all (rank); the model answers differently when it sees the
     page again (answerable), or equally without one of several pages (needs_all); it answers without the page (closed_book);
-    too many other pages answer it too (other_pages); the first page that the question finds answers it (one_search, off by
-    default, because rankers learn from such questions); it nearly repeats another one (near_duplicate)"""
+    more than three other pages answer it too, fewer being evidence as well (other_pages); the first page that the question finds
+    answers it (one_search, off by default, because rankers learn from such questions); it nearly repeats another one
+    (near_duplicate)"""
     anchor_images: bool = False
     """ask questions over several pages about the picture of the first page (corpus.page_images) instead of its name, if the
     answer is on another page and the filters accept the question; otherwise it stays unchanged"""
     fuzzy: bool = False
     """replace a name in each kept question with a description from the pages, if the filters accept the result and no further
     page answers it; otherwise it stays unchanged"""
-    copied_words: int = Field(default=8, ge=1)
-    """words that a question may copy in a row (filter copied)"""
-    max_other_pages: int = Field(default=3, ge=0)
-    """other pages that may answer a question too, which are evidence as well (filter other_pages)"""
     min_rank: int = Field(default=1, ge=1)
     """first rank of the page, searched with the question itself, at which a question is kept: 2 rejects questions that need no
     better search (filter rank)"""

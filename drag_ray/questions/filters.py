@@ -17,6 +17,7 @@ _SELF_REFERENCE = re.compile(
     r"|est[ea]\s+(?:página|documento|texto|pasaje|artículo|tabla))\b",
     re.IGNORECASE,
 )
+_COPIED_WORDS = 8
 _RUN_WORDS = 2
 """Questions are too short for the shingles of pages."""
 
@@ -27,12 +28,12 @@ def refers_to_page(question: str) -> bool:
     return _SELF_REFERENCE.search(question) is not None
 
 
-def copies_run(question: str, page: str, max_words: int) -> bool:
-    """True if more than `max_words` words in a row are the page's own."""
-    length = max_words + 1
+def copies_run(question: str, page: str) -> bool:
+    """True if more than eight words in a row are the page's own."""
+    length = _COPIED_WORDS + 1
     asked, written = list_words(question), list_words(page)
-    runs = {tuple(written[start : start + length]) for start in range(len(written) - max_words)}
-    return any(tuple(asked[start : start + length]) in runs for start in range(len(asked) - max_words))
+    runs = {tuple(written[start : start + length]) for start in range(len(written) - _COPIED_WORDS)}
+    return any(tuple(asked[start : start + length]) in runs for start in range(len(asked) - _COPIED_WORDS))
 
 
 def find_repeated(questions: Sequence[str], examples: Sequence[str] = ()) -> set[int]:

@@ -22,9 +22,6 @@ class Budget:
     Attributes:
         left_s: in seconds.
         is_exceeded: something did not fit and was left out.
-
-    Args:
-        milliseconds: for all of it.
     """
 
     def __init__(self, milliseconds: float) -> None:

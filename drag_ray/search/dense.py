@@ -107,10 +107,6 @@ def fuse_rankings(rankings: Sequence[Sequence[Hit]], k: int = RRF_K) -> list[Hit
     """All pages of the rankings, best first; equal scores in order of (file, page).
 
     The score of a page is the sum of 1 / (k + rank) over the rankings that have it.
-
-    Args:
-        rankings: of one question, each with ranks from 1.
-        k: the constant of the sum.
     """
     scores: dict[tuple[str, int], float] = {}
     for ranking in rankings:

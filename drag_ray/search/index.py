@@ -85,7 +85,7 @@ def _write_index(
 ) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
     documents = _write_metadata(metadata, scratch) if metadata else ()
-    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards, documents)
+    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, documents)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
         num_pages=len(order),
@@ -159,11 +159,6 @@ def write_checksums(folder: Path) -> None:
 def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) -> None:
     """Look quickly whether the files of an index, or of its vectors, are what was written.
 
-    Args:
-        folder: with a list of its files.
-        last_file: the last one in order of their names.
-        whole: look at every byte instead.
-
     Raises:
         SearchIndexError: names those that are not, and what was found and expected.
     """
@@ -210,10 +205,6 @@ def copy_to_node(index_dir: Path, node_dir: Path) -> Path:
     """The copy of an index in a folder of this node, made by whoever asks first while others wait.
 
     It lies under the hash of its list of files, so an index that is built anew gets a copy of its own. Nothing is removed.
-
-    Args:
-        index_dir: what `build_index` wrote.
-        node_dir: on the node's own disk; made if it is not there.
 
     Raises:
         SearchIndexError: there is no index, or what came of it is not what was written.

@@ -35,11 +35,7 @@ def normalise_name(name: str) -> str:
 
 
 class FileNames:
-    """The files of a collection, found by their names.
-
-    Args:
-        names: each once.
-    """
+    """The files of a collection, found by their names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)

@@ -110,10 +110,6 @@ def _write_header(stream: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]
 class PageVectors:
     """The vectors of an index, open for search. Safe to share between threads.
 
-    Args:
-        vectors_dir: what `write_vectors` wrote.
-        index_fingerprint: of the index that is searched.
-
     Raises:
         SearchIndexError: there are none, they are damaged, or they are of another index.
         ArtifactError: memory is used up.
@@ -158,9 +154,6 @@ class PageVectors:
 
 class EarlierVectors:
     """The vectors of an earlier index, by what they were made of.
-
-    Args:
-        vectors_dir: what `write_vectors` wrote.
 
     Raises:
         SearchIndexError: there are none with keys, or they are not what was written.

@@ -100,8 +100,6 @@ class ServeConfig(BaseConfig):
     """seconds of a higher load before another engine starts"""
     downscale_delay_s: float = Field(default=600, ge=0)
     """seconds of a lower load before an engine ends"""
-    drain_timeout_s: float = Field(default=600, ge=0)
-    """seconds that an ending engine may take for its running requests"""
     tool_call_parser: str = AUTO
     """vLLM's parser of tool calls, for chats with tools; auto takes that of the model's family, or of adapters that were
     trained to call functions, and none for an unknown family; empty for none"""

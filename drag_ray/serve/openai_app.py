@@ -110,14 +110,7 @@ def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
 def open_live_index(
     settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel, champions: Champions | None = None
 ) -> LiveIndex | None:
-    """The index with an engine; None for an endpoint without one.
-
-    Args:
-        settings: what is served.
-        engine: vLLM's `AsyncLLM`.
-        adapters, use_model: as of `ServedModels`.
-        champions: as of `SearchService`.
-    """
+    """The index with an engine; None for an endpoint without one."""
     if not settings.index_dir:
         return None
     base_name = settings.serve.served_name
@@ -145,12 +138,7 @@ def open_champions(settings: AppSettings) -> Champions | None:
 
 
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:
-    """The folders from which requests may load adapters.
-
-    Args:
-        settings: what is served.
-        model: the folder of its base model.
-    """
+    """The folders from which requests may load adapters."""
     base = read_base_model(model, name=settings.engine.model)
     fingerprint = read_fingerprint(Path(settings.index_dir)) if settings.index_dir else ""
     return AdapterFolders(settings.serve, base, settings.agent, settings.max_lora_rank, fingerprint)
@@ -161,11 +149,6 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, call_registry: CallReg
 
     They have vLLM's names and fields. Its own would change the one engine that a request reaches, and drop from it an adapter
     that requests still use.
-
-    Args:
-        app: the application.
-        folders: what may be loaded.
-        call_registry: loads into all engines.
     """
 
     async def load(request: Request) -> Response:

@@ -55,12 +55,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Review:
-    """The questions of a run that are looked at, and the verdicts on them.
-
-    Args:
-        run_dir: of the run, whose index has finished.
-        items: the questions, in their order on the page.
-    """
+    """The questions of a run that are looked at, and the verdicts on them."""
 
     def __init__(self, run_dir: Path, items: Sequence[ReviewItem]) -> None:
         self.items = items

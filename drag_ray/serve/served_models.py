@@ -29,9 +29,6 @@ class ServedModel:
 class ServedModels:
     """The base model and the adapters that are loaded at this moment.
 
-    Attributes:
-        base_name: that of the base model.
-
     Args:
         adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
         base_name: its name in requests.

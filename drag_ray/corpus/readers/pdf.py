@@ -44,6 +44,8 @@ _NO_LETTER = "\x01\x03-\x08\x0b\x0e-\x1f\x7f-\x9f\ue000-\uf01f\uf021-\uf8ff\ufff
 _BROKEN_WORD = re.compile(f"[^\\W_][{_NO_LETTER}]|[{_NO_LETTER}]{{2}}")
 _MIN_BROKEN_WORDS = 3
 _SAMPLE_CHARS = 300
+_FEW_LETTERS = 100
+"""Letters and digits below which a text layer holds little."""
 _MAX_UNMAPPED = 0.05
 _PAGE_LETTERS = 2_500
 """what a page full of text has at least"""
@@ -272,7 +274,7 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
             shows_something = bool(entries) or next(list_objects(page), None) is not None
             return _TextLayer(text, config is not None and shows_something, "", files, links)
         doubt = diagnose(page, text_page, text, entries)
-        if config.ocr == "off" or count_letters(text, limit=config.ocr_min_chars) >= config.ocr_min_chars:
+        if config.ocr == "off" or count_letters(text, limit=_FEW_LETTERS) >= _FEW_LETTERS:
             return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files, links)
         # That OCR reads a scan is nothing to report.
         return _TextLayer(text, bool(doubt) or _may_hold_more(text, page), doubt if doubt == UNREADABLE else "", files, links)

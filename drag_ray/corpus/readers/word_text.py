@@ -29,10 +29,6 @@ _STRICT = {
 class WordPackage:
     """An open `.docx`. Use it as a context manager.
 
-    Args:
-        path: the file.
-        max_bytes: that its texts may hold, unpacked.
-
     Raises:
         DataError: it is no `.docx`, or holds more.
     """
@@ -97,7 +93,7 @@ class WordPackage:
 def check_size(num_bytes: int, max_bytes: int) -> None:
     """DataError where a document holds more than one may."""
     if num_bytes > max_bytes:
-        raise DataError(f"holds more than {max_bytes >> 20:,} MiB (corpus.document_text_mib). Split it or remove it.")
+        raise DataError(f"holds more than {max_bytes >> 20:,} MiB. Split it or remove it.")
 
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

@@ -54,7 +54,8 @@ class PairWriter(ABC):
         """The windows of a page's text, which overlap; itself if it has not one token. A part of a page is read at once."""
         if self.page_chars:
             return [text]
-        return cut_windows(self.tokenizer, text, self._config.window_tokens, self._config.overlap_tokens) or [text]
+        size = self._config.window_tokens
+        return cut_windows(self.tokenizer, text, size, size // 6) or [text]
 
     @abstractmethod
     def _encode(self, question: str, windows: Sequence[str]) -> list[WrittenPair]:

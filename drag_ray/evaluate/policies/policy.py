@@ -58,11 +58,6 @@ def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_
     both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU. So is one that engines do not
     write with; a whole model that was trained is what it is.
 
-    Args:
-        sections: of the evaluate stage.
-        finetune_dir: the folder of the run's finetune stage, if it was started.
-        has_gpu: whether engines run on GPUs.
-
     Raises:
         ConfigError: an adapter is not written as name=folder or is to be used behind an endpoint, or a name is taken twice.
         ArtifactError: an adapter's folder is missing.
@@ -97,10 +92,6 @@ def find_prices(settings: EvaluateConfig, models: Sequence[ModelPolicy]) -> Pric
 def choose_subject(models: Sequence[ModelPolicy], finetune_dir: Path | None = None) -> str:
     """The policy whose gain is in question: the run's own adapter, which of several rounds is that of the best, or else the last
     one, or what training started from; empty where there is neither.
-
-    Args:
-        models: the policies that an engine writes for.
-        finetune_dir: the folder of the run's finetune stage, if it was started.
     """
     models = [model for model in models if not model.is_other]
     trained = [model for model in models if model.name not in (BASE_NAME, START_NAME)]

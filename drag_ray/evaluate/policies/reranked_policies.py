@@ -109,12 +109,6 @@ def put_pages_in_order(
 def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, reranker: Rerank, stage_dir: Path) -> list[ReadPages]:
     """Read for each question the pages that its rollouts find, each once.
 
-    Args:
-        asked: whose pages are read.
-        search: finds them.
-        reranker: prepared.
-        stage_dir: of the stage that reads; the nodes that see it help.
-
     Raises:
         ConfigError: the model cannot be read, what is searched is damaged, or no node sees the folder.
     """

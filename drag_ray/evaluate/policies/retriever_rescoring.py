@@ -73,12 +73,7 @@ class SearchAsAsked:
 
 @dataclass(frozen=True)
 class SearchTermsBeside:
-    """Searches with the weighted terms of rollouts, fused with those by the vectors of their questions.
-
-    Attributes:
-        hybrid: prepared.
-        index_dir: the folder of the search index.
-    """
+    """Searches with the weighted terms of rollouts, fused with those by the vectors of their questions."""
 
     hybrid: Hybrid
     index_dir: Path
@@ -136,12 +131,6 @@ def rescore_with_retriever(
     """The replies of each policy with another search, as `POLICY+name`.
 
     A policy that has taken a second turn in any rollout is left out: that turn depends on what the first has found.
-
-    Args:
-        trajectories: of each policy and baseline.
-        policies: the names of those that are searched for.
-        name: what the other search is called.
-        search: asked once for all of them, if there are any.
     """
     once = [policy for policy in policies if all(len(rollout.turns) <= 1 for rollout in trajectories[policy])]
     if several := [policy for policy in policies if policy not in once]:

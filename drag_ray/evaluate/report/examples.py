@@ -121,14 +121,6 @@ def choose_examples(
 ) -> Examples:
     """Up to `num_each` questions of each outcome, those whose id has the lowest SHA-256, so that none is picked; in the order of
     the outcomes, then of the hash.
-
-    Args:
-        trajectories: of each policy.
-        results: of each policy, for the same questions in any order.
-        criterion: what they are judged by.
-        baseline: the policy on the left.
-        subject: the policy on the right.
-        num_each: questions of each outcome.
     """
     after = {result.question_id: result for result in results[subject]}
     judged = {

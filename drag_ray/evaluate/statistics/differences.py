@@ -142,14 +142,7 @@ def build_differences(
     measures: Sequence[Measure],
     resampling: Resampling,
 ) -> list[list[Difference]]:
-    """For each pair the difference in each measure.
-
-    Args:
-        tables: of each policy.
-        references: of the reference of each pair of (policy, reference), under the terms of the pair.
-        measures: the columns of the tables.
-        resampling: of the tests too.
-    """
+    """For each pair the difference in each measure."""
     if not references:
         return []
     # One array for all pairs, so that clusters are swapped once.

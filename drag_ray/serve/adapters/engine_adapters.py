@@ -30,11 +30,7 @@ _ROUNDING = 1e-5
 
 
 async def check_effect(engine: Any, adapter: Any) -> None:
-    """Compare what an engine expects after a short text with the adapter and without: three readings.
-
-    Args:
-        engine: vLLM's `AsyncLLM`.
-        adapter: vLLM's `LoRARequest`.
+    """Compare what an engine (vLLM's `AsyncLLM`) expects after a short text with the adapter (a `LoRARequest`) and without.
 
     Raises:
         ServeError: they are not numbers, or differ no more than those of the base model, read twice, do.

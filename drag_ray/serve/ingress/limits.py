@@ -48,12 +48,7 @@ class RefusalError(ServeError):
 
 
 def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
-    """The refusal (404) of a request to an unknown model.
-
-    Args:
-        name: as the request has it.
-        served: the names of those that are.
-    """
+    """The refusal (404) of a request to an unknown model."""
     names = list(served)
     more = f" and {len(names) - _MAX_NAMES} more (GET /v1/models)" if len(names) > _MAX_NAMES else ""
     listed = ", ".join(repr(name) for name in names[:_MAX_NAMES])

@@ -102,7 +102,9 @@ def test_nothing_more_is_asked_about_a_question_that_is_left_out(
     assert (write(tmp_path, engine, **options).reason, len(engine.requests)) == (reason, num_asked)
 
 
-def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_it_out(tmp_path: Path) -> None:
+def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = [
         "One puts in another pump every 200 hours, as often.",
         "The pump is replaced.",
@@ -116,7 +118,8 @@ def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_
     shown = [request.messages[-1]["content"] for request in engine.requests[3:]]
     assert [text in prompt for prompt in shown for text in others] == [True, False, False, False, False, True]
     engine = ScriptedEngine(Script(*replies))
-    assert write(tmp_path / "none", engine, others=others, max_other_pages=0).reason == "ambiguous"
+    monkeypatch.setattr("drag_ray.questions.writer._MAX_OTHER_PAGES", 0)
+    assert write(tmp_path / "none", engine, others=others).reason == "ambiguous"
     assert len(engine.requests) == 4
 
 
