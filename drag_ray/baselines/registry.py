@@ -32,10 +32,6 @@ _BASELINES: tuple[type[Baseline], ...] = (
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
 PROPOSERS = tuple(name for name, baseline in BASELINES.items() if baseline.proposes)
 """Whose additions to the question a collection can take."""
-WITHOUT_LANGUAGE_MODEL = frozenset(
-    name for name, baseline in BASELINES.items() if not baseline.uses_engine and baseline is not Rerank
-)
-"""For whose searches no language model runs when a question is asked; models of vectors may."""
 
 
 def describe_baselines() -> str:

@@ -37,11 +37,7 @@ def build_rollouts(
     policy: Policy = _NO_POLICY,
     questions: Sequence[str] = (),
 ) -> Rollouts:
-    """The rollouts of a baseline.
-
-    Raises:
-        SearchIndexError: what the baseline searches cannot be opened.
-    """
+    """The rollouts of a baseline. Raises SearchIndexError: what the baseline searches cannot be opened."""
     baseline = options.baselines[name]
     agent = _choose_agent(baseline, options.agent)
     reader = baseline.open_searcher(searcher, questions)

@@ -127,11 +127,7 @@ def _check_names(path: Path, names: Sequence[str], types: Mapping[str, ColumnTyp
 
 
 def _choose_type(name: str, cells: Sequence[_Cell], is_csv: bool, is_access: bool) -> ColumnType:
-    """The type of all cells.
-
-    Raises:
-        DataError: there are several.
-    """
+    """The type of all cells. Raises DataError: there are several."""
     if is_access:
         return "list" if any(isinstance(cell.value, list) for cell in cells) else "text"
     kinds: dict[ColumnType, _Cell] = {_name_type(name, cell): cell for cell in cells}

@@ -109,11 +109,7 @@ def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def decode_data_url(text: str) -> bytes:
-    """Bytes of a `data:` URL.
-
-    Raises:
-        DataError: it is not in base64, or too long.
-    """
+    """Bytes of a `data:` URL. Raises DataError: it is not in base64, or too long."""
     found = _DATA_URL.fullmatch(text) if len(text) <= MAX_BYTES * 4 // 3 + 300 else None
     if found is None:
         raise DataError(f"got {text!r:.60}, expected data:image/...;base64,... of at most {MAX_BYTES:,} bytes")

@@ -24,9 +24,8 @@ class Latency:
     """The time from a question to its pages, for one question at a time.
 
     Attributes:
-        median_ms: over the questions.
-        num_questions: so many were timed.
-        num_pages: so many a model reads for each; 0 without such a model.
+        num_questions: those that were timed.
+        num_pages: those that a model reads for each; 0 without such a model.
         device: where it reads, or where pages are found.
         gpu_gib: GPU memory of the model and what it reads; 0 on a CPU.
     """

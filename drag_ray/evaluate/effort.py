@@ -193,9 +193,7 @@ class TurnSuccess:
         success: the policy's share.
         first_search: that of its own first search, shown as far.
         question: that of the question searched as it stands, shown as far; None where that is not known, like those that follow.
-        difference: `success` less `question`.
-        low: lower end of the difference's interval.
-        high: its upper end.
+        difference: `success` less `question`, with its interval.
     """
 
     turn: int

@@ -33,8 +33,7 @@ from drag_ray.corpus.readers.documents import list_documents
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.split import split_questions
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.examples.chapters import QUESTIONS_NAME
-from drag_ray.examples.commands import build_commands
+from drag_ray.examples.commands import QUESTIONS_NAME, build_commands
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.index.kept_documents import describe_reading, find_kept

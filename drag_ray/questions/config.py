@@ -1,4 +1,4 @@
-"""Options of the questions stage."""
+"""Options of the questions stage, and the names of what it leaves."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,12 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
+
+ROWS_NAME = "questions.jsonl"
+REJECTED_NAME = "rejected.jsonl"
+PAGES_NAME = "left_out_pages.jsonl"
+JOURNAL_NAME = "drafts.jsonl"
+
 
 KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison", "path"]
 FilterName = Literal[

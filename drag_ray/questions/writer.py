@@ -20,9 +20,8 @@ from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import FilterName, QuestionsConfig, RewritingName
-from drag_ray.questions.drafts import DRAFT, Draft, Reason, Rewriting
-from drag_ray.questions.filters import copies_run, refers_to_page
-from drag_ray.questions.orders import Order
+from drag_ray.questions.drafts import DRAFT, Draft, Reason, Rewriting, copies_run, refers_to_page
+from drag_ray.questions.links import Order
 from drag_ray.questions.pages import PageText
 from drag_ray.questions.prompts import REPLY_FORM, read_answer, read_written, write_answer_prompt, write_prompt
 from drag_ray.questions.rewriting import (

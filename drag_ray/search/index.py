@@ -12,12 +12,13 @@ The file name is not part of the searchable text: a query cannot ask for the pag
 
 import os
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from typing import get_args
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from drag_ray.search.page_table import PageTable, compute_order, map_texts, writ
 from drag_ray.search.shards import build_tantivy
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import new_folder, replaced_folder
-from drag_ray.storage.file_access import writing
+from drag_ray.storage.file_access import explain_memory, writing
 from drag_ray.storage.json_text import parse_json
 
 INDEX_NAME = "index.json"
@@ -229,3 +230,43 @@ def _copy(index_dir: Path, copy: Path) -> None:
         damage = checksums.find_damage(scratch, listed, whole=True)
         if damage:
             raise SearchIndexError(f"{index_dir}: damaged, or on its way here: {checksums.describe_damage(damage)}. {REBUILD}")
+
+
+_PANIC = "PanicException"
+"""Rust's panic in Python. It derives from BaseException, and its class cannot be imported."""
+
+
+class _OpenIndex(Protocol):
+    index_dir: Path
+
+
+Index = TypeVar("Index", bound=_OpenIndex)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def guard(
+    method: Callable[Concatenate[Index, Arguments], Result],
+) -> Callable[Concatenate[Index, Arguments], Result]:
+    """A method that reads an index, with its errors over damaged files, and of memory, as SearchIndexErrors."""
+
+    @wraps(method)
+    def guarded(index: Index, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return method(index, *args, **kwargs)
+        except MemoryError as error:
+            raise SearchIndexError(f"{index.index_dir}: cannot be read: {explain_memory(error)}") from error
+        except BaseException as error:
+            if not _may_be_damage(error):
+                raise
+            raise SearchIndexError(
+                f"{index.index_dir}: cannot be read ({type(error).__name__}: {error}); its files may be damaged. "
+                "This looks at every byte and builds it again if they are: python jobs/index.py --verify"
+            ) from None
+
+    return guarded
+
+
+def _may_be_damage(error: BaseException) -> bool:
+    is_raised = isinstance(error, ValueError | LookupError | ArithmeticError | OSError) and not isinstance(error, DragRayError)
+    return is_raised or type(error).__name__ == _PANIC

@@ -123,11 +123,7 @@ def _read_batches(source: Path) -> Iterator[pa.RecordBatch]:
 
 
 def map_texts(path: Path) -> pa.ChunkedArray:
-    """The texts of a page table by row, in the mapped file.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-    """
+    """The texts of a page table by row, in the mapped file. Raises ArtifactError: the file cannot be read."""
     with reading(path, _REBUILD):
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["text"]
 
@@ -162,11 +158,7 @@ class _Strings:
 
 
 class PageTable:
-    """An open page table.
-
-    Raises:
-        SearchIndexError: the file is missing, cut short or of another layout.
-    """
+    """An open page table. Raises SearchIndexError: the file is missing, cut short or of another layout."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -13,11 +13,12 @@ from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
 from drag_ray.search.budget import HIT_S, Budget
 from drag_ray.search.config import Operator, SearchConfig, Syntax
-from drag_ray.search.guard import guard
-from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, read_record
+from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, guard, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
 from drag_ray.search.query import (
+    MAX_TERMS,
     IndexReader,
+    Vocabulary,
     build_query,
     clean,
     expand,
@@ -29,7 +30,6 @@ from drag_ray.search.query import (
 )
 from drag_ray.search.shards import DOCUMENT, ROW, TEXT, open_index
 from drag_ray.search.syntax import Node
-from drag_ray.search.vocabulary import MAX_TERMS, Vocabulary
 from drag_ray.types import Found
 
 _OPTIONS = ("analyzer", "syntax", "operator", "max_query_ms")

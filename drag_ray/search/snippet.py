@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from drag_ray.search.analyzer import Token
+from drag_ray.search.query import match_pattern
 from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term
-from drag_ray.search.vocabulary import match_pattern
 
 _WORD_END = re.compile(r"\s")
 _ROUNDING = 1e-9

@@ -200,11 +200,7 @@ def _open_files(vectors_dir: Path, shape: tuple[int, int]) -> tuple[np.ndarray, 
 
 
 def read_vectors_record(vectors_dir: Path, index_fingerprint: str) -> VectorsRecord:
-    """The record of an index's vectors.
-
-    Raises:
-        SearchIndexError: there are none, it is damaged, or they are of another index.
-    """
+    """The record of an index's vectors. Raises SearchIndexError: there are none, it is damaged, or they are of another index."""
     record = _read_record(vectors_dir)
     if record.index_fingerprint != index_fingerprint:
         of_others = f"vectors of the index {record.index_fingerprint}, this one is {index_fingerprint}"

@@ -160,11 +160,7 @@ class ServeSections(Sections):
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     def check(self) -> None:
-        """Refuse to serve what is served already.
-
-        Raises:
-            ConfigError: the model is behind an endpoint.
-        """
+        """Refuse to serve what is served already. Raises ConfigError: the model is behind an endpoint."""
         if self.engine.backend == "openai":
             raise ConfigError(
                 f"engine.backend openai: {self.engine.model!r} is served at {self.engine.endpoint.address} already. Set "

@@ -132,11 +132,6 @@ def open_live_index(
     return LiveIndex(settings, open_service)
 
 
-def open_champions(settings: AppSettings) -> Champions | None:
-    """The champions of the run whose index is served; None where none is."""
-    return Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
-
-
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:
     """The folders from which requests may load adapters."""
     base = read_base_model(model, name=settings.engine.model)
@@ -168,11 +163,7 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, call_registry: CallReg
 
 
 def _require_index(request: Request) -> LiveIndex:
-    """The application's index.
-
-    Raises:
-        RefusalError: it has none.
-    """
+    """The application's index. Raises RefusalError: it has none."""
     live_index: LiveIndex | None = request.app.state.live_index
     if live_index is None:
         raise RefusalError(404, _NO_INDEX)
@@ -359,7 +350,7 @@ def build_guarded_app(
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
-    app.state.champions = champions = open_champions(settings)
+    app.state.champions = champions = Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
     if settings.feedback_dir and champions:
         feedback = FeedbackService(Path(settings.feedback_dir), config.feedback)
         add_feedback_route(app, feedback, TrialService(feedback, champions, config.trial.share))

@@ -187,11 +187,7 @@ def build_app(review: Review, key: str) -> Starlette:
 
 
 def serve_review(review: Review, port: int) -> None:
-    """Serve the page on this machine until Ctrl-C, and print its address.
-
-    Raises:
-        ServeError: the port is taken.
-    """
+    """Serve the page on this machine until Ctrl-C, and print its address. Raises ServeError: the port is taken."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with listener:

@@ -149,16 +149,11 @@ class AppSettings:
             adapters are there at least.
         agent: how the base model is asked, and adapters that do not say how they are.
         adapters: folders by name.
-        max_lora_rank: one of vLLM's ranks.
         keys: recognise the keys; none where requests need none.
-        index_dir: the search index; empty for an endpoint without one.
+        index_dir: the search index; empty for an endpoint without one, as is `run_dir`.
         vectors_dir: that of its vectors, there or not.
-        run_dir: folder of the run whose index is searched; empty for an endpoint without one.
-        feedback_dir: where feedback is kept; empty where none is taken.
-        trial: on requests that name no model; None for none.
-        parsers: of the replies to chats.
+        trial: on requests that name no model.
         question_weights: by the names of models that an evaluation found them for.
-        telemetry: where spans of searches go.
         allows_prompt_logprobs: whether requests may ask for them. On a CPU they end vLLM's engine where requests to other
             adapters are in its batch.
     """

@@ -66,9 +66,7 @@ class Decision:
         measure: what it rests on.
         kept: the first stage that was there.
         best: the one that is best on the choosing part; the same where none is better.
-        gain: of `best` over `kept` on the checking part, None where they are the same or nothing can be told.
-        low: lower end of its interval.
-        high: upper end.
+        gain: of `best` over `kept` on the checking part, with its interval; None where they are the same or nothing can be told.
     """
 
     measure: str

@@ -44,11 +44,7 @@ class ReadingCosts:
         self._max_cpu_s = max_cpu_s
 
     def find_reason(self, span: Span) -> str | None:
-        """The reason not to read a part; None if it is read.
-
-        Raises:
-            ArtifactError: the folder cannot be listed.
-        """
+        """The reason not to read a part; None if it is read. Raises ArtifactError: the folder cannot be listed."""
         if span.last_page is None:
             return None
         parts = list_folder(self._locate(span))

@@ -19,7 +19,7 @@ from drag_ray.corpus.links import add_links
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.page_reader import PageReader, Render
-from drag_ray.corpus.readers.pdf_annotations import (
+from drag_ray.corpus.readers.pdf_text import (
     Box,
     Entry,
     clip,
@@ -28,8 +28,8 @@ from drag_ray.corpus.readers.pdf_annotations import (
     list_pinned_files,
     overlap,
     read_entries,
+    read_text,
 )
-from drag_ray.corpus.readers.pdf_text import read_text
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
 from drag_ray.types import Page
@@ -156,11 +156,7 @@ _MAX_LINKS = 10_000
 
 
 def count_pdf_pages(path: Path) -> int:
-    """The number of pages of a PDF.
-
-    Raises:
-        DataError: the file is missing, truncated, encrypted or has no pages.
-    """
+    """The number of pages of a PDF. Raises DataError: the file is missing, truncated, encrypted or has no pages."""
     with _open(path) as document:
         return len(document)
 
@@ -216,11 +212,7 @@ def read_pdf(
 
 
 def render_page(path: Path, page_number: int, dpi: float, max_pixels: int) -> bytes:
-    """The JPEG of a page, counted from 1, of at most `max_pixels`.
-
-    Raises:
-        DataError: as `read_pdf`, or it has no such page.
-    """
+    """The JPEG of a page, counted from 1, of at most `max_pixels`. Raises DataError: as `read_pdf`, or it has no such page."""
     with _open(path) as document:
         if not 1 <= page_number <= len(document):
             raise DataError(f"{path}: has {len(document)} pages, got page {page_number}.")

@@ -27,11 +27,7 @@ _STRICT = {
 
 
 class WordPackage:
-    """An open `.docx`. Use it as a context manager.
-
-    Raises:
-        DataError: it is no `.docx`, or holds more.
-    """
+    """An open `.docx`. Use it as a context manager. Raises DataError: it is no `.docx`, or holds more."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         if not zipfile.is_zipfile(path):
@@ -52,11 +48,7 @@ class WordPackage:
         self._archive.close()
 
     def read_body(self) -> Any:
-        """The root of the main part.
-
-        Raises:
-            DataError: there is none.
-        """
+        """The root of the main part. Raises DataError: there is none."""
         if self._main not in self._names:
             raise DataError(f"is no .docx: holds no {self._main}. Repair it or remove it.")
         return self._parse(self._main)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, list_unserved
 from drag_ray.engine.models.model_files import read_object
@@ -25,18 +24,11 @@ def name_beside(model: str, baseline: str) -> str:
     return f"{model}+{baseline}"
 
 
-def is_without_language_model(policy: str) -> bool:
-    """True if no language model runs when a policy, or what stands beside it as of `name_beside`, is asked a question."""
-    return WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))
-
-
 @dataclass(frozen=True)
 class ModelPolicy:
     """A policy that an engine writes for.
 
     Attributes:
-        name: what it is called in the report.
-        engine: the engine's options for it.
         source: the input of the evaluation that its adapter is; empty for the base model. An adapter that the options
             name is an input of its own.
         is_other: it is another model than the one that is trained, so its gain is not in question.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drag_ray.questions.filters import copies_run, find_repeated, refers_to_page
+from drag_ray.questions.drafts import copies_run, find_repeated, refers_to_page
 
 
 @pytest.mark.parametrize(
