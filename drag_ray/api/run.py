@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from drag_ray.api.run_exchange import RunExchange
-from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_sections
+from drag_ray.api.run_folder import OF_THE_RUN, PIPELINE, find_stage, list_sections
 from drag_ray.config import build, override
 from drag_ray.extras import explain_missing
 from drag_ray.pipeline.run_config import RunConfig

@@ -11,12 +11,13 @@ from tantivy import FieldType, Occur, Query
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.budget import HIT_S, Budget
 from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, guard, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
 from drag_ray.search.query import (
+    HIT_S,
     MAX_TERMS,
+    Budget,
     IndexReader,
     Vocabulary,
     build_query,

@@ -12,40 +12,40 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_770,
-    "api": 1_300,
-    "baselines": 2_110,
+    "api": 1_290,
+    "baselines": 1_930,
     "cli": 730,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_450,
+    "corpus": 4_330,
     "embed": 90,
-    "engine": 4_080,
-    "evaluate": 5_820,
-    "examples": 280,
+    "engine": 4_090,
+    "evaluate": 5_630,
+    "examples": 260,
     "feedback": 1_760,
     "finetune": 5_920,
     "format": 2_760,
-    "index": 960,
+    "index": 970,
     "pipeline": 1_480,
     "process": 2_670,
-    "questions": 1_570,
+    "questions": 1_540,
     "recipes": 1_270,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 3_090,
-    "serve": 5_880,
+    "search": 3_020,
+    "serve": 5_780,
     "stage_runs": 830,
     "storage": 980,
     "tools": 2_640,
     "transcripts": 770,
-    "tune": 560,
-    "": 1_290,
+    "tune": 520,
+    "": 1_300,
 }
 """Of each package, and of the modules at the top."""
-FILES = 463
-OPTIONS = 406
+FILES = 450
+OPTIONS = 375
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_570
+TEST_LINES = 54_550
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
