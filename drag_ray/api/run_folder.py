@@ -147,15 +147,8 @@ class RunFolder:
     def read_measures(self, name: str = "", scope: str = "") -> "pl.DataFrame":
         """The measures of the evaluation for each policy, a row each.
 
-        Columns: measure, label, policy, value, low, high (the interval), n (questions), unit, higher_is_better.
-
-        Args:
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
-
-        Raises:
-            ArtifactError: the evaluation has not finished.
-            DamageError: its files are not what was written.
+        Columns: measure, label, policy, value, low, high (the interval), n (questions), unit, higher_is_better. Arguments and
+        errors are those of `read_results`.
 
         Examples:
             >>> run.read_measures().filter(measure="mrr")["policy"].sort().to_list()

@@ -109,7 +109,6 @@ class Baseline(ABC):
         """The searcher of its queries: the index, unless the baseline searches in a way of its own.
 
         Args:
-            searcher: the index.
             questions: that are going to be asked, as far as that is known.
         """
         return searcher

@@ -105,10 +105,7 @@ def climb(
     earlier word is taken.
 
     Args:
-        words: candidates.
         score: of some of them, at most `max_words`, with weights from 1 to `max_weight`.
-        max_words: words at most.
-        max_weight: of a word.
         least_gain: in score, of a step.
 
     Returns:

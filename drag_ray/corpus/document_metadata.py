@@ -38,7 +38,6 @@ def read_document_metadata(
 
     Args:
         path: a `.csv`, `.jsonl`, `.jsonl.gz` or `.parquet` file.
-        files: those that have pages.
         types: of columns, by their names.
         access_column: that of the groups that may see a document, if there is one.
 

@@ -25,7 +25,6 @@ class QuestionImages:
     """Puts the images of questions into a store.
 
     Args:
-        store: where they go.
         folders: what paths are relative to; the first that has the file counts, and nothing outside of them is read.
         max_pixels: pixels of an image at most; a larger one is scaled down.
     """

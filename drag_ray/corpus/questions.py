@@ -109,7 +109,6 @@ def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, i
     that lost all of their evidence. A file is named as the corpus names it, or so that it looks the same (see `FileNames`).
 
     Args:
-        questions: any questions.
         pages: (file, page_number) of every page of the corpus; a set or a dictionary.
     """
     kept: list[Question] = []

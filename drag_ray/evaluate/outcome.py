@@ -126,10 +126,7 @@ def find_evaluation(path: Path) -> Path | None:
 
 
 def read_question_weights(path: Path) -> dict[str, float]:
-    """The weights of the question that an evaluation found, by policy.
-
-    Args:
-        path: its folder, or a run.
+    """The weights of the question that an evaluation, in its folder or that of its run, found by policy.
 
     Raises:
         ArtifactError: it has not finished.
@@ -165,10 +162,7 @@ def _read_comparison(stage_dir: Path) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
-    """The result of each question for each policy of an evaluation, as they were scored.
-
-    Args:
-        path: its folder, or a run.
+    """The result of each question for each policy of an evaluation, in its folder or that of its run, as they were scored.
 
     Raises:
         ArtifactError: it has not finished.
@@ -183,10 +177,7 @@ def read_results(path: Path) -> dict[str, list[QuestionResult]]:
 
 
 def read_outcome(path: Path) -> Outcome:
-    """The outcome of an evaluation.
-
-    Args:
-        path: its folder, or a run.
+    """The outcome of an evaluation, in its folder or that of its run.
 
     Raises:
         ArtifactError: it has not finished.

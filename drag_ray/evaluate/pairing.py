@@ -41,11 +41,7 @@ def compare_evaluations(
     Policies are called by the letter of their evaluation and their name there, as `A:tuned`.
 
     Args:
-        first: the evaluation called A.
-        second: the evaluation called B.
         prices: of tokens; those that were recorded of a policy where they are not known, and of one with its own in any case.
-        num_resamples: bootstrap resamples and permutations.
-        seed: of both.
         report_dir: where the whole report is written, if it is.
 
     Raises:

@@ -60,7 +60,6 @@ def score_evaluation(
     """A finished evaluation under other terms: a table of what was recorded beside what is found now, and the new verdict.
 
     Args:
-        path: its folder, or a run.
         terms: what counts as shown, and how deep rankings are looked at.
         prices: of tokens; those that were recorded where they are not known.
         measures: names of those to show; all when empty.
@@ -126,11 +125,8 @@ def score_collection(
     left out.
 
     Args:
-        path: the folder of the collect stage.
         terms: what counts as shown, and how deep rankings are looked at.
         measures: names of those to show; all when empty.
-        num_resamples: of the intervals.
-        seed: of these.
 
     Raises:
         ConfigError: a measure is unknown.

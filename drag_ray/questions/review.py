@@ -34,7 +34,6 @@ def list_items(index_dir: Path, written_dir: Path | None, num_left_out: int) -> 
     """The test questions of a run, and some that its filters have left out, in an order that does not tell them apart.
 
     Args:
-        index_dir: the folder of the index stage.
         written_dir: that of the stage `questions`, where it has finished.
         num_left_out: drafts that filters have left out, of each filter as many as of the others if it has them.
 

@@ -46,11 +46,8 @@ SYNTAX_HELP: dict[str, str] = {
 class SearchConfig(BaseConfig):
     """Options of the analysis of pages and the language of queries.
 
-    Ranking is BM25 with k1 = 1.2 and b = 0.75. Tantivy fixes both, and its Python binding has no way to set them. A pair that is
-    chosen by training questions puts evidence a little higher in some collections and finds no more of it among the first 50
-    pages (`benchmarks/results/tune.json`); what reads pages gains several times as much. On retrieval sets the best pair over
-    k1 from 0.6 to 2 and b from 0.3 to 1 (measured with bm25s, same terms) would add to nDCG@10 0.004 on SciFact's training
-    questions, 0.009 on Cranfield and 0.011 on CISI.
+    Ranking is BM25 with k1 = 1.2 and b = 0.75, which Tantivy fixes. A pair chosen by training questions puts evidence a little
+    higher in some collections; what reads pages gains several times as much (`benchmarks/results/tune.json`).
     """
 
     analyzer: AnalyzerName = "english"

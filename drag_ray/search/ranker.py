@@ -49,7 +49,6 @@ class Ranker:
     """An index that is open for ranking. Safe to share between threads; every `top_k` is at least 1.
 
     Args:
-        index_dir: what `build_index` wrote.
         operator: how the words of a query combine; the index's own by default.
         syntax: what the operators in a query mean; the index's own by default.
 

@@ -42,9 +42,6 @@ def choose_window(text: str, matched: Sequence[Token], weigh: Callable[[str], fl
     """(start, end) of the window of at most `max_chars` characters whose distinct terms weigh most; the first of equals.
 
     Args:
-        text: the page.
-        matched: its matched terms in order; none give the page's beginning.
-        weigh: how much a term counts.
         max_chars: at least 1.
     """
     weights = {term: weigh(term) for term in {token.term for token in matched}}

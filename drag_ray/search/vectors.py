@@ -77,8 +77,6 @@ def write_vectors(
     Args:
         parts: rows, ascending within and between the parts, int64 (n,), and vectors, float32 (n, dimensions); as many of both as
             the record says.
-        vectors_dir: their folder.
-        record: what made them.
         keys: of what each was made of, `KEY_TYPE`; without them no later index keeps any.
 
     Raises:

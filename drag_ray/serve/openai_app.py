@@ -265,7 +265,6 @@ async def build_openai_app(
     """Start an engine and build the application that serves it.
 
     Args:
-        settings: what is served.
         adapters: takes the engine's adapters over, and loads those of the settings.
         call_registry: loads and unloads adapters for requests.
         count_replicas: how many answer behind the same address.

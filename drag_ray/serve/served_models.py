@@ -31,7 +31,6 @@ class ServedModels:
 
     Args:
         adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
-        base_name: its name in requests.
         default_name: the name of the model that is asked where a request names none.
         own: how the base model is asked, and adapters whose folders do not say.
         use_model: stands around what is asked of a model.

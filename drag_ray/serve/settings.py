@@ -87,8 +87,6 @@ def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: I
     """The parsers that the options name, or those of the model's family, which its chat template shows.
 
     Args:
-        config: may name parsers.
-        template: the model's chat template.
         reasons: whether the model reasons unless it is told not to.
         records: how the adapters are asked. One endpoint has one parser for all of its models, so what they learned goes before.
 

@@ -151,7 +151,6 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
     page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
 
     Args:
-        part_paths: the files of all parts, in the documents' order.
         limit: pages to keep at most; 0 keeps all.
 
     Raises:

@@ -51,10 +51,8 @@ def read_image(
     it does is set aside, and a file that it cannot open raises.
 
     Args:
-        path: the image.
         file: the name that the pages carry, relative to the documents' folder.
         reader: does OCR and page images; without OCR a page has no text.
-        first_page: the first page to read, from 1.
         last_page: the last page to read; the file's last one by default.
 
     Raises:
@@ -120,7 +118,6 @@ def list_documents(root: Path, *beside: Path | None) -> tuple[list[Path], list[P
     the files beside the documents are passed over; everything else that is no document is a problem.
 
     Args:
-        root: the file or the folder.
         beside: the files of questions and metadata, in case that they lie there too.
 
     Raises:

@@ -167,10 +167,8 @@ def read_pdf(
     """The pages of a PDF in order, and what was set aside; a page without text has an empty one.
 
     Args:
-        path: the PDF.
         file: the name that the pages carry, relative to the documents' folder.
         reader: does OCR and page images; none for the text layer alone.
-        first_page: the first page to read, from 1.
         last_page: the last page to read; the PDF's last one by default.
 
     Raises:

@@ -63,9 +63,7 @@ def read_text_document(path: Path, file: str, reader: PageReader) -> list[Page]:
     """The pages of a `.txt`, `.md`, `.html` or `.docx` in order.
 
     Args:
-        path: the document.
         file: the name that the pages carry, relative to the documents' folder.
-        reader: has the options.
 
     Raises:
         DataError: it is larger than allowed, in an unknown encoding, not what its suffix says, or has too many pages.

@@ -44,7 +44,6 @@ class SearchAsAsked:
 
     Attributes:
         baseline: prepared.
-        index_dir: the folder of the search index.
         depth: pages that are found at least; as many as a rollout keeps where those are more.
     """
 
@@ -101,12 +100,10 @@ def search_by_both(
     """The trajectories after `rescore_with_retriever`, as `NAME+hybrid`, on all CPUs of the nodes that see the index.
 
     Args:
-        trajectories: of each policy and baseline.
         policies: the names of those that a model writes for.
         weighting: the names of baselines that search for terms with weights. Vectors are of sentences, so what their terms find
             is fused with what the vectors find for the question.
         hybrid: prepared, with the vectors of the index.
-        index_dir: the folder of the search index.
 
     Raises:
         SearchIndexError: the vectors are damaged, or of another index or model.
@@ -235,7 +232,6 @@ def apply_found_weights(
         trajectories: of each policy, on both kinds of questions.
         validation: questions to find the weights on; nothing is changed where there are none.
         weights: to choose among.
-        index: that the rollouts searched.
     """
     ids = {question.id for question in validation}
     kept: dict[str, list[Trajectory]] = {}

@@ -60,7 +60,6 @@ class Limits:
     """Limits of one request.
 
     Attributes:
-        config: has the numbers.
         allows_prompt_logprobs: whether a request may ask for them.
     """
 
