@@ -34,7 +34,8 @@ from drag_ray.evaluate.policies.retriever_rescoring import (
     apply_found_weights,
     search_by_both,
 )
-from drag_ray.evaluate.policies.rollouts import ROLLOUTS_DIR_NAME, roll_out, search_questions
+from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
+from drag_ray.evaluate.policies.rollouts import roll_out, search_questions
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.questions import draw_held_out, draw_validation, draw_weighed
 from drag_ray.evaluate.report.parts import build_parts, format_console

@@ -13,14 +13,14 @@ ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_770,
     "api": 1_290,
-    "baselines": 1_930,
+    "baselines": 1_920,
     "cli": 730,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_330,
+    "corpus": 4_310,
     "embed": 90,
-    "engine": 4_090,
-    "evaluate": 5_630,
+    "engine": 4_080,
+    "evaluate": 5_610,
     "examples": 260,
     "feedback": 1_760,
     "finetune": 5_920,
@@ -32,8 +32,8 @@ LINES = {
     "recipes": 1_270,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 3_020,
-    "serve": 5_780,
+    "search": 3_000,
+    "serve": 5_770,
     "stage_runs": 830,
     "storage": 980,
     "tools": 2_640,
@@ -42,7 +42,7 @@ LINES = {
     "": 1_300,
 }
 """Of each package, and of the modules at the top."""
-FILES = 450
+FILES = 451
 OPTIONS = 375
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 54_550

@@ -5,7 +5,6 @@ Baselines that need no engine are prepared and searched beside those that do, so
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -16,12 +15,13 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline, Sources
-from drag_ray.baselines.registry import BASELINES, list_engine_sections
+from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.cluster.tasks import run_tasks
 from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import BASE_NAME, PRESET, ModelPolicy
+from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.finetune.outcome import find_reranker
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
@@ -30,9 +30,6 @@ from drag_ray.rollout.runner import run_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
-from drag_ray.storage import artifacts
-from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity
-from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)
@@ -201,57 +198,3 @@ def _take_earlier(models: Sequence[ModelPolicy], rollouts_dir: Path, folder: Sta
     fingerprints = {model.name: fingerprint_policy(model, folder.identity) for model in models}
     for name, source in prepare_rollouts(rollouts_dir, fingerprints, list_earlier(folder.path)).items():
         _logger.info(f"{name}: has not changed; its rollouts are taken from {source}")
-
-
-ROLLOUTS_DIR_NAME = "rollouts"
-_MARK_NAME = "policies.json"
-
-
-def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
-    """Stands for all that the rollouts on a policy's engine depend on: of the evaluation's inputs the index, its vectors where
-    the agent searches by them, and the policy's own adapter.
-    """
-    options = identity.config
-    own = {"model": model.engine.model, "adapter": model.engine.adapter}
-    engine = model.engine.model_dump(mode="json") if model.is_other else options["engine"] | own
-    searched = ("index",) if options["agent"]["retrieval"] == "bm25" or "embed" not in identity.inputs else ("index", "embed")
-    inputs = {name: identity.inputs.get(name) for name in (*searched, "engine.adapter", USER_CODE, model.source)}
-    sections = [options["evaluate"][section] for section in (*list_engine_sections(), "degradation")]
-    return artifacts.compute_fingerprint(options["seed"], options["agent"], engine, *sections, inputs, identity.version)
-
-
-def list_earlier(stage_dir: Path) -> list[Path]:
-    """Folders of an engine's rollouts in evaluations that were set aside, the newest first."""
-    marks = (stage_dir.parent / PREVIOUS_DIR_NAME).glob(f"{stage_dir.name}-*/{ROLLOUTS_DIR_NAME}/*/{_MARK_NAME}")
-    return [mark.parent for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime, reverse=True)]
-
-
-def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Sequence[Path]) -> dict[str, Path]:
-    """Make the folder of an engine's rollouts, or find it made; what earlier evaluations have of its policies is copied into it.
-
-    The mark that says which policies they are comes last, so a folder without it is a copy that was cut short.
-
-    Returns:
-        Where the rollouts of a policy are from, if some were copied.
-    """
-    if _read_mark(folder) == fingerprints:
-        return {}
-    if folder.exists():
-        shutil.rmtree(folder)
-    marks = {path: _read_mark(path) for path in earlier}
-    sources: dict[str, Path] = {}
-    for name, fingerprint in fingerprints.items():
-        source = next((path for path, mark in marks.items() if mark.get(name) == fingerprint), None)
-        if source:
-            journal.copy_policy(source, folder, name)
-            sources[name] = source
-    artifacts.write_json(folder / _MARK_NAME, fingerprints)
-    return sources
-
-
-def _read_mark(folder: Path) -> dict[str, str]:
-    try:
-        mark = parse_json((folder / _MARK_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return mark if isinstance(mark, dict) else {}
