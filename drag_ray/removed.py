@@ -31,11 +31,13 @@ OPTIONS = {
         f"{section}.{name}": _CONSTANT
         for section in ("collect", "evaluate")
         for name in (
-            *("neighbours", "templates", "rm3", "hybrid", "features.max_questions", "degradation.seed"),
+            *("neighbours", "templates", "rm3", "hybrid", "degradation.seed"),
             *("passage.question_repeats", "passage.num_added_words", "passage.num_examples", "passage.example_chars"),
         )
     },
     **dict.fromkeys(("evaluate.num_resamples", "evaluate.num_examples", "search.num_shards"), _CONSTANT),
+    **dict.fromkeys(("collect.rerank", "collect.features"), "No collection depends on it; evaluate has such options."),
+    "evaluate.features.max_questions": _CONSTANT,
     **dict.fromkeys(("serve.drain_timeout_s", "questions.copied_words", "questions.max_other_pages"), _CONSTANT),
     **dict.fromkeys(("corpus.ocr_min_chars", "corpus.document_text_mib"), _CONSTANT),
     **dict.fromkeys(("evaluate.rerank.overlap_tokens", "serve.rerank.overlap_tokens"), _OVERLAP_INSTEAD),
