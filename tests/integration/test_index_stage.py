@@ -158,8 +158,9 @@ def test_scans_are_read_by_ocr_and_every_page_has_its_picture(tmp_path):
     folder = tmp_path / "documents"
     folder.mkdir()
     canvas = Canvas(str(folder / "a.pdf"), pagesize=(480, 300))
-    for line in range(3):
-        canvas.drawString(72, 100 - 20 * line, "Wing spar loads " * 3)
+    line = " ".join(["Wing spar loads"] * 3)
+    for number in range(3):
+        canvas.drawString(72, 100 - 20 * number, line)
     canvas.showPage()
     canvas.drawImage(ImageReader(scan("Tail rotor torque")), 0, 0, 480, 300)
     canvas.save()
@@ -175,7 +176,7 @@ def test_scans_are_read_by_ocr_and_every_page_has_its_picture(tmp_path):
     }
     rows = read_rows(path)
     assert [(row["file"], row["page_number"], row["text"], row["text_source"]) for row in rows] == [
-        ("a.pdf", 1, "\n".join(["Wing spar loads Wing spar loads Wing spar loads"] * 3), "text_layer"),
+        ("a.pdf", 1, "\n".join([line] * 3), "text_layer"),
         ("a.pdf", 2, "Tail rotor torque", "ocr"),
         ("b.tif", 1, "Fuel valve", "ocr"),
         ("b.tif", 2, "Oil filter", "ocr"),
