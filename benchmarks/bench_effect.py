@@ -36,7 +36,7 @@ from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.context import read_context
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_question_weights, read_results
-from drag_ray.evaluate.policies.policy import BASE_NAME, is_without_language_model
+from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters, holm
@@ -157,6 +157,12 @@ def build_rows(
             }
         )
     return rows
+
+
+def is_without_language_model(policy: str) -> bool:
+    """True if no language model runs when a policy, or what stands beside it after a `+`, is asked a question."""
+    without = (name for name, baseline in BASELINES.items() if not baseline.uses_engine and baseline is not Rerank)
+    return set(policy.split("+")) <= set(without)
 
 
 def is_trained(policy: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained
+from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained, is_without_language_model
 from public_sets import DATA_DIR, read_page_set, require
 from record import write_result
 
@@ -25,7 +25,6 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.corpus.questions import read_questions
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_results
-from drag_ray.evaluate.policies.policy import is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.statistics.intervals import (
     Floats,

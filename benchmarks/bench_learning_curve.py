@@ -15,8 +15,8 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench_effect import MEASURES, Row, ask, build_rows, correct, is_trained, read_evaluation
 from record import RESULTS_DIR, write_result
@@ -30,6 +30,7 @@ from drag_ray.corpus.questions import read_split
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import require_manifest
+from drag_ray.types import Question
 
 NAME = "learning_curve"
 LEARNING = (Neighbours.name, Templates.name)
@@ -91,10 +92,20 @@ def measure_without_model(name: str, split: str, index_dir: Path, numbers: Seque
     return rows
 
 
+@dataclass(frozen=True)
+class FewerQuestions(Sources):
+    """Sources of which a baseline is given so many training questions."""
+
+    num_questions: int = 0
+
+    def draw_questions(self, limit: int) -> list[Question]:
+        """So many as there are to be, whatever is asked for."""
+        return super().draw_questions(self.num_questions)
+
+
 def learn(policy: str, index_dir: Path, num_questions: int, draw: int) -> Baseline:
     """A policy that has learned from so many training questions."""
-    options: dict[str, Any] = {policy: {"max_questions": num_questions}}
-    return BASELINES[policy].prepare(Sources(EvaluateConfig.model_validate(options), index_dir, draw))
+    return BASELINES[policy].prepare(FewerQuestions(EvaluateConfig(), index_dir, draw, num_questions=num_questions))
 
 
 if __name__ == "__main__":

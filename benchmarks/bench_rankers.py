@@ -75,8 +75,8 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.relevance import build_rows
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.format.tables import ScoredPart
+from drag_ray.questions.config import REJECTED_NAME, ROWS_NAME
 from drag_ray.questions.drafts import DRAFT
-from drag_ray.questions.outcome import REJECTED_NAME, ROWS_NAME
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, Factors, RerankConfig
 from drag_ray.search.dense import DenseSearcher, HybridSearcher, fuse_rankings

@@ -29,7 +29,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.registry import BASELINES
-from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
+from drag_ray.baselines.rm3 import RelevanceModel
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.rollout.plan import build_plan
@@ -117,7 +117,7 @@ def measure_retrieval_set(name: str, data_dir: Path) -> dict[str, Any]:
     queries, judgements = retrieval_set.queries, retrieval_set.judgements
     with tempfile.TemporaryDirectory() as scratch:
         searcher = build_searcher(to_pages(retrieval_set.documents), Path(scratch))
-        relevance_model = RelevanceModel(searcher, Rm3Config())
+        relevance_model = RelevanceModel(searcher)
         runs = {
             "drag_ray": {key: searcher.search(text, RUN_DEPTH) for key, text in queries.items()},
             "rm3": {key: searcher.search_terms(relevance_model.expand(text), RUN_DEPTH) for key, text in queries.items()},

@@ -27,7 +27,7 @@ from scipy import sparse
 
 from drag_ray.corpus.split import compute_components
 from drag_ray.errors import ConfigError
-from drag_ray.examples.chapters import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, Entry, gather_chapters, take_chapters, write_chapters
+from drag_ray.examples.commands import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, Entry, gather_chapters, take_chapters, write_chapters
 from drag_ray.storage import artifacts
 
 # The modules that each package's reference documents. Naming them keeps the corpus the same whatever

@@ -22,7 +22,7 @@ _MODULES = {
     "Run": "api.run",
     "compare": "api.report",
     "errors": "errors",
-    "load_reward_model": "api.reward",
+    "load_reward_model": "api.run",
     "open_run": "api.run",
     "read_results": "api.frames",
     "read_trajectories": "api.frames",

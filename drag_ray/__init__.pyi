@@ -5,8 +5,8 @@ from drag_ray.api.frames import read_trajectories as read_trajectories
 from drag_ray.api.report import Report as Report
 from drag_ray.api.report import compare as compare
 from drag_ray.api.report import score as score
-from drag_ray.api.reward import load_reward_model as load_reward_model
 from drag_ray.api.run import Run as Run
+from drag_ray.api.run import load_reward_model as load_reward_model
 from drag_ray.api.run import open_run as open_run
 from drag_ray.messages import show_messages as show_messages
 

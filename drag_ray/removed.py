@@ -2,6 +2,8 @@
 
 _CONSTANT = "It is a constant now; leave the option out."
 
+_OVERLAP_INSTEAD = "Windows share a sixth of rerank.window_tokens."
+
 _PROVIDER_INSTEAD = (
     "agent.web_search.provider (searxng, brave or serper) knows the fields of requests and answers; for any other take a tool of "
     "yours (agent.tool_modules) or an MCP server (agent.mcp_servers)."
@@ -42,10 +44,18 @@ OPTIONS = {
         f"{section}.{name}": _CONSTANT
         for section in ("collect", "evaluate")
         for name in (
-            *("neighbours.num_neighbours", "neighbours.num_terms"),
-            *("passage.question_repeats", "passage.num_added_words"),
+            *("neighbours", "templates", "rm3", "hybrid", "degradation.seed"),
+            *("passage.question_repeats", "passage.num_added_words", "passage.num_examples", "passage.example_chars"),
         )
     },
+    **dict.fromkeys(("evaluate.num_resamples", "evaluate.num_examples", "search.num_shards"), _CONSTANT),
+    **dict.fromkeys(("collect.rerank", "collect.features"), "No collection depends on it; evaluate has such options."),
+    "evaluate.features.max_questions": _CONSTANT,
+    **dict.fromkeys(("serve.drain_timeout_s", "questions.copied_words", "questions.max_other_pages"), _CONSTANT),
+    **dict.fromkeys(("corpus.ocr_min_chars", "corpus.document_text_mib"), _CONSTANT),
+    **dict.fromkeys(("evaluate.rerank.overlap_tokens", "serve.rerank.overlap_tokens"), _OVERLAP_INSTEAD),
+    "corpus.document_total_cpu_s": "It is 60 times corpus.document_cpu_s now.",
+    "corpus.limit_questions": "collect.limit and evaluate.limit draw questions.",
 }
 """By the key of an option, as `collect.limit`, or of a section of them."""
 

@@ -41,6 +41,6 @@ def finish_evaluation(
         if judge:
             judge_answers(rollouts, judge, path / JUDGE_DIR_NAME)
         write_rollouts(path, questions, rollouts)
-        write_comparison(path, comparison, results, rollouts, CONTEXT, 5, ThumbnailStore(None))
+        write_comparison(path, comparison, results, rollouts, CONTEXT, ThumbnailStore(None))
         folder.finish({}, spent=dict(spent or {}))
     return path

@@ -3,10 +3,10 @@
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from drag_ray.api.run_exchange import RunExchange
-from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_sections
+from drag_ray.api.run_folder import OF_THE_RUN, PIPELINE, find_stage, list_sections
 from drag_ray.config import build, override
 from drag_ray.extras import explain_missing
 from drag_ray.pipeline.run_config import RunConfig
@@ -14,6 +14,9 @@ from drag_ray.pipeline.runner import open_inputs, pull_inputs, run_stages
 from drag_ray.pipeline.stages import SERVE
 from drag_ray.serve.config import ServeSections
 from drag_ray.storage.artifacts import Manifest
+
+if TYPE_CHECKING:
+    from drag_ray.engine.encoders.reward_model import RewardModel
 
 
 def open_run(run_dir: str | Path, config: str | Path | None = None, **options: Any) -> "Run":
@@ -33,6 +36,26 @@ def open_run(run_dir: str | Path, config: str | Path | None = None, **options: A
         3
     """
     return Run(build(RunConfig, {"run_dir": run_dir, **options}, Path(config) if config else None))
+
+
+@explain_missing()
+def load_reward_model(folder: str | Path) -> "RewardModel":
+    """A model that `finetune` has trained with the method `reward`: `score(messages, replies)` gives a number for each reply.
+
+    Args:
+        folder: of the whole model, as `runs/mine/finetune/merged`.
+
+    Raises:
+        TrainError: there is no reward model.
+
+    Examples:
+        >>> drag_ray.load_reward_model("runs/small/finetune/merged")
+        Traceback (most recent call last):
+        drag_ray.errors.TrainError: runs/small/finetune/merged: no reward model. Run: python jobs/finetune.py ...
+    """
+    from drag_ray.engine.encoders.reward_model import RewardModel
+
+    return RewardModel(Path(folder))
 
 
 class Run(RunExchange):

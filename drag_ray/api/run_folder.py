@@ -1,14 +1,14 @@
-"""The folder of a run: where its stages are, and what they have left."""
+"""The folder of a run: where its stages are, what they have left, and the options that each command takes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drag_ray.api.sections import find_stage
 from drag_ray.config import override
+from drag_ray.errors import ConfigError
 from drag_ray.extras import explain_missing
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import find_own, open_inputs
-from drag_ray.pipeline.stages import STAGES
+from drag_ray.pipeline.stages import SERVE, STAGES, Stage
 from drag_ray.stage_runs.damage import refuse_damage
 from drag_ray.storage.artifacts import read_manifest, require_manifest
 
@@ -19,6 +19,36 @@ if TYPE_CHECKING:
     from drag_ray.api.report import Report
     from drag_ray.pipeline.status import StageStatus
     from drag_ray.search.searcher import Searcher
+
+PIPELINE = "pipeline"
+OF_THE_RUN = ("run_dir", "cluster", "storage")
+"""Options of the run itself, which no single call changes."""
+_OF_EVERY_STAGE = (*OF_THE_RUN, "scope", "reads", "verify")
+
+
+def list_sections(command: str) -> tuple[str, ...]:
+    """The options and sections that a stage, or the pipeline, depends on, with those of the run itself.
+
+    Raises:
+        ConfigError: there is no such stage.
+    """
+    if command == PIPELINE:
+        return tuple(name for name in RunConfig.model_fields if name != "name")
+    if command == SERVE.name:
+        return (*_OF_EVERY_STAGE, *SERVE.sections.list_names())
+    return (*_OF_EVERY_STAGE, "name", "cost", *find_stage(command).sections.list_names())
+
+
+def find_stage(name: str) -> Stage:
+    """The stage of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in STAGES:
+        raise ConfigError(f"no stage {name!r}, expected one of {', '.join(STAGES)}.")
+    return STAGES[name]
+
 
 _ASKED = "_asked"
 """In the run's folder: what an endpoint's replies to an open agent have cost"""
@@ -117,15 +147,8 @@ class RunFolder:
     def read_measures(self, name: str = "", scope: str = "") -> "pl.DataFrame":
         """The measures of the evaluation for each policy, a row each.
 
-        Columns: measure, label, policy, value, low, high (the interval), n (questions), unit, higher_is_better.
-
-        Args:
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
-
-        Raises:
-            ArtifactError: the evaluation has not finished.
-            DamageError: its files are not what was written.
+        Columns: measure, label, policy, value, low, high (the interval), n (questions), unit, higher_is_better. Arguments and
+        errors are those of `read_results`.
 
         Examples:
             >>> run.read_measures().filter(measure="mrr")["policy"].sort().to_list()

@@ -41,17 +41,8 @@ class OptionSections(BaseConfig):
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources that baselines are prepared from.
-
-    Attributes:
-        options: of all baselines.
-        index_dir: the folder of the index stage.
-        seed: of the run.
-        reranker: the folder of the reranker that the run has trained.
-        embed_dir: the folder of the stage `embed`, where it is read.
-        dense_weight: of the run's agent (agent.dense_weight).
-        written_dir: the folder of the stage `questions`, where it is read.
-    """
+    """The sources that baselines are prepared from: their options, and folders of the run, with the reranker that it has trained.
+    `embed_dir` and `written_dir` are those of the stages `embed` and `questions`, where these are read."""
 
     options: OptionSections
     index_dir: Path
@@ -62,11 +53,7 @@ class Sources:
     written_dir: Path | None = None
 
     def draw_questions(self, limit: int) -> list[Question]:
-        """Training questions of the run, drawn at random; all for a limit of 0.
-
-        Raises:
-            DataError: there are none.
-        """
+        """Training questions of the run, drawn at random; all for a limit of 0. Raises DataError: there are none."""
         from drag_ray.corpus.questions import draw_split
 
         return draw_split(self.index_dir, "train", limit, self.seed, written_dir=self.written_dir)
@@ -74,13 +61,8 @@ class Sources:
 
 @dataclass(frozen=True)
 class BaselineContext:
-    """The context in which a baseline builds its replies, in the process that rolls out.
-
-    Attributes:
-        agent: whose prompts and protocol the baseline shares.
-        searcher: the index.
-        engine: writes; None where the baseline needs none.
-    """
+    """The context in which a baseline builds its replies, in the process that rolls out: the agent whose prompts and protocol it
+    shares, the index, and the engine where it needs one."""
 
     agent: AgentConfig
     searcher: "Searcher"
@@ -127,7 +109,6 @@ class Baseline(ABC):
         """The searcher of its queries: the index, unless the baseline searches in a way of its own.
 
         Args:
-            searcher: the index.
             questions: that are going to be asked, as far as that is known.
         """
         return searcher

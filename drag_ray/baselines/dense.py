@@ -2,15 +2,12 @@
 hybrid, what BM25 and the vectors find, fused by reciprocal rank or by scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from pydantic import Field
-
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.config import BaseConfig
 from drag_ray.search.config import RetrievalName
 
 if TYPE_CHECKING:
@@ -72,18 +69,9 @@ class IndexDense(Dense):
     takes_own_of_index = True
 
 
-class HybridConfig(BaseConfig):
-    """Fusion of the rankings by words and by vectors: by reciprocal rank, or with agent.dense_weight by scores."""
-
-    depth: int = Field(default=100, ge=1)
-    """best pages of each of the two rankings"""
-    rrf_k: int = Field(default=60, ge=0)
-    """constant of a fusion by ranks: the larger, the less the first ranks stand out"""
-
-
 @dataclass(frozen=True)
 class Hybrid(Dense):
-    """Searches for the question by words and by vectors."""
+    """Searches for the question by words and by vectors, and fuses the two by rank, or with agent.dense_weight by score."""
 
     name = "hybrid"
     summary = (
@@ -91,22 +79,19 @@ class Hybrid(Dense):
         "of one turn also its query as POLICY+hybrid, and for baselines that search for weighted terms their pages fused with "
         "the vectors of the question"
     )
-    section = ("hybrid", HybridConfig)
 
-    options: HybridConfig = field(default_factory=HybridConfig)
     dense_weight: float | None = None
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the run's options, the weight that its agent gives vectors, and its vectors."""
-        return cls(cls.find_vectors(sources), sources.options.take(HybridConfig), sources.dense_weight)
+        """With the run's vectors, and the weight that its agent gives them."""
+        return cls(cls.find_vectors(sources), sources.dense_weight)
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "HybridSearcher":
         """The index and its vectors, with the model that made them."""
         from drag_ray.search.dense import HybridSearcher
 
-        dense = self.open_dense(searcher, questions)
-        return HybridSearcher(searcher, dense, self.options.depth, self.options.rrf_k, self.dense_weight)
+        return HybridSearcher(searcher, self.open_dense(searcher, questions), dense_weight=self.dense_weight)
 
 
 class IndexHybrid(Hybrid):

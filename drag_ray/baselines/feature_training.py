@@ -54,13 +54,6 @@ def fit(questions: Sequence[Question], index: "PageSearcher", depth: int, search
     The terms of kinds would fit the questions that they were taken from too well. So their feature of each half of the questions
     is computed with terms of the other half, which is asked of other pages, and the weights are fitted to that; the terms that
     are kept are of all questions.
-
-    Args:
-        questions: for training, with their evidence; those whose evidence is not found teach nothing.
-        index: finds the pages.
-        depth: pages that it finds of each question.
-        searcher: the index of words, which has the texts of the pages.
-        seed: draws the halves.
     """
     terms = PageTerms(searcher)
     found = _find(questions, index, depth)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
 
 
+_MAX_QUESTIONS = 2_000
+"""Training questions to learn from, at most."""
+
+
 class FeatureConfig(BaseConfig):
     """A reranker of a few features, learned from the training questions."""
 
@@ -32,8 +36,6 @@ class FeatureConfig(BaseConfig):
     """search that finds the pages to order: words, the vectors of the index, or both"""
     depth: int = Field(default=20, ge=2)
     """best pages that are ordered, at least as many as are requested"""
-    max_questions: int = Field(default=2_000, ge=1)
-    """largest number of training questions to learn from"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Features(RawQuestion):
 
         options = sources.options.take(FeatureConfig)
         found_by = FOUND_BY[options.retrieval].prepare(sources)
-        questions = sources.draw_questions(options.max_questions)
+        questions = sources.draw_questions(_MAX_QUESTIONS)
         searcher = Searcher(sources.index_dir / "search_index")
         index = found_by.open_searcher(searcher, [question.question for question in questions])
         model = fit(questions, index, options.depth, searcher, sources.seed)

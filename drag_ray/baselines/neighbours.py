@@ -8,17 +8,14 @@ it is what a user can have without training one; and its draws show a policy wor
 
 import random
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import log
 from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
-
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
 from drag_ray.baselines.question_words import QuestionWords
 from drag_ray.baselines.weights import WordForms, expand_terms, write_weights, write_words
-from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Question
 
@@ -29,19 +26,14 @@ _NUM_NEIGHBOURS = 64
 """Training questions put most alike whose pages are looked at."""
 _NUM_TERMS = 8
 """Terms of these pages that join a question."""
+_NUM_CANDIDATES = 16
+"""Terms that proposals for a collection draw from."""
 _LEAST_PAGES = 3
 """A term of fewer of the neighbours' pages is there by chance."""
-
-
-class NeighbourConfig(BaseConfig):
-    """Words of the pages that answer similar training questions."""
-
-    num_candidates: int = Field(default=16, ge=1)
-    """terms that proposals for a collection draw from"""
-    question_weight: float = Field(default=2.0, gt=0)
-    """weight of a word of the question relative to an added one"""
-    max_questions: int = Field(default=20_000, ge=1)
-    """largest number of training questions that are compared; the pages of all of them are read"""
+QUESTION_WEIGHT = 2.0
+"""Of a word of the question relative to an added one."""
+MAX_QUESTIONS = 20_000
+"""Training questions that are compared, at most; the pages of all of them are read."""
 
 
 @dataclass(frozen=True)
@@ -50,46 +42,37 @@ class Neighbours(TermBaseline):
 
     name = "neighbours"
     summary = "the question, expanded by terms that set the pages of similar training questions apart; no model writes"
-    section = ("neighbours", NeighbourConfig)
     proposes = True
     draws = True
 
-    options: NeighbourConfig = field(default_factory=NeighbourConfig)
     questions: tuple[Question, ...] = ()
     """for training, with their evidence"""
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the run's options and its training questions."""
-        options = sources.options.take(NeighbourConfig)
-        return cls(
-            options,
-            tuple(sources.draw_questions(options.max_questions)),
-        )
+        """With the run's training questions."""
+        return cls(tuple(sources.draw_questions(MAX_QUESTIONS)))
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that search for the question and the strongest terms."""
-        feedback, analyze = self._build_feedback(context), context.searcher.analyze
+        feedback, analyze = NeighbourFeedback(self.questions, context.searcher), context.searcher.analyze
 
         def write(question: str) -> str:
             terms = list(feedback.weigh_terms(question))[:_NUM_TERMS]
-            return write_weights(expand_terms(analyze(question), self.options.question_weight, dict.fromkeys(terms, 1.0)))
+            return write_weights(expand_terms(analyze(question), QUESTION_WEIGHT, dict.fromkeys(terms, 1.0)))
 
         return build_query_reply(write, context.agent)
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
         """Some of the terms in words (see `draw_terms`)."""
-        feedback = self._build_feedback(context)
+        feedback = NeighbourFeedback(self.questions, context.searcher)
 
         async def write(question: str, request: Request) -> str:
-            weights = dict(list(feedback.weigh_terms(question).items())[: self.options.num_candidates])
+            weights = dict(list(feedback.weigh_terms(question).items())[:_NUM_CANDIDATES])
             terms = draw_terms(weights, random.Random(request.seed))
             return write_words({feedback.forms.write(term): count for term, count in terms.items()})
 
         return write
-
-    def _build_feedback(self, context: BaselineContext) -> "NeighbourFeedback":
-        return NeighbourFeedback(self.questions, context.searcher)
 
 
 def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict[str, int]:
@@ -105,15 +88,7 @@ def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict
 
 
 class NeighbourFeedback:
-    """Terms that set the pages of similar questions apart.
-
-    Args:
-        questions: for training, with their evidence.
-        searcher: the index that holds the evidence.
-
-    Attributes:
-        forms: words for the terms.
-    """
+    """Terms that set the pages of similar questions apart."""
 
     def __init__(self, questions: tuple[Question, ...], searcher: "Searcher") -> None:
         self.forms = WordForms(searcher.analyze)

@@ -29,11 +29,7 @@ _NUM_KEPT = 50_000
 
 
 class PageTerms:
-    """The terms of pages, each analysed once.
-
-    Args:
-        searcher: the index.
-    """
+    """The terms of pages, each analysed once."""
 
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
@@ -90,12 +86,7 @@ def choose_kind_terms(model: FeatureModel, question: str) -> list[Mapping[str, f
 
 
 class FeatureScorer:
-    """Scores pages by a model.
-
-    Args:
-        model: what was learned.
-        searcher: the index.
-    """
+    """Scores pages by a model."""
 
     def __init__(self, model: FeatureModel, searcher: "Searcher") -> None:
         self._model = model
@@ -110,14 +101,7 @@ class FeatureScorer:
 
 
 class FeatureSearcher:
-    """Searches for a question and puts what is found in the order of a model; in its own order where nothing was learned.
-
-    Args:
-        model: what was learned.
-        index: finds the pages.
-        depth: pages that are put in order, at least.
-        searcher: the index of words.
-    """
+    """Searches for a question and puts what is found in the order of a model; in its own order where nothing was learned."""
 
     def __init__(self, model: FeatureModel, index: "PageSearcher", depth: int, searcher: "Searcher") -> None:
         self._index = index

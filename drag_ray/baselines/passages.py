@@ -28,6 +28,10 @@ _HYDE_REQUEST = "Please write a passage to answer the question.\nQuestion: {ques
 _QUERY2DOC_REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
 _QUESTION_REPEATS = 5
 """Query2doc: how often the terms of the question count."""
+_NUM_EXAMPLES = 4
+"""Query2doc: training questions with their pages that the prompt shows."""
+_EXAMPLE_CHARS = 400
+"""Of a page that an example shows."""
 _NO_TAGS = str.maketrans("<>", "  ")
 
 Analyze = Callable[[str], list[str]]
@@ -39,10 +43,6 @@ class PassageConfig(BaseConfig):
 
     max_tokens: int = Field(default=128, ge=1)
     """tokens of a passage, and of the thinking before it where the model thinks"""
-    num_examples: int = Field(default=4, ge=0)
-    """query2doc: training questions with their pages that the prompt shows"""
-    example_chars: int = Field(default=400, ge=1)
-    """query2doc: characters of a page that an example shows"""
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,7 @@ class Query2doc(PassageBaseline):
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
         """With the run's options, and examples from its index."""
-        options = sources.options.take(PassageConfig)
-        drawn = (options.num_examples, options.example_chars, sources.seed)
-        return cls(options, read_examples(sources.index_dir, *drawn, sources.written_dir))
+        return cls(sources.options.take(PassageConfig), read_examples(sources.index_dir, sources.seed, sources.written_dir))
 
     def build_messages(self, question: str) -> tuple[Message, ...]:
         """The paper's request, with the examples as earlier turns of a conversation."""
@@ -169,9 +167,7 @@ class Query2doc(PassageBaseline):
         return expand_terms(analyze(question), _QUESTION_REPEATS, Counter(analyze(passage)))
 
 
-def read_examples(
-    index_dir: Path, num_examples: int, passage_chars: int, seed: int, written_dir: Path | None = None
-) -> tuple[PassageExample, ...]:
+def read_examples(index_dir: Path, seed: int, written_dir: Path | None = None) -> tuple[PassageExample, ...]:
     """Training questions of a run (see `read_run_questions`), drawn at random, each with how its first evidence page begins.
 
     Raises:
@@ -182,15 +178,13 @@ def read_examples(
 
     from drag_ray.corpus.questions import draw_questions, read_split
 
-    if not num_examples:
-        return ()
     train = read_split(index_dir, "train", written_dir)
     examples: list[PassageExample] = []
     pages_path = index_dir / "pages.parquet"
-    for question in draw_questions(train, num_examples, seed) if train else []:
+    for question in draw_questions(train, _NUM_EXAMPLES, seed) if train else []:
         page = question.evidence[0]
         is_page = (pl.col("file") == page.file) & (pl.col("page_number") == page.page_number)
         with reading(pages_path):
             [text] = pl.scan_parquet(pages_path, glob=False).filter(is_page).select("text").collect()["text"]
-        examples.append(PassageExample(question.question, " ".join(text.split())[:passage_chars]))
+        examples.append(PassageExample(question.question, " ".join(text.split())[:_EXAMPLE_CHARS]))
     return tuple(examples)

@@ -22,11 +22,7 @@ of one of them were added to the questions of all others, and harmed them."""
 
 
 class QuestionWords:
-    """The words that are common among some questions.
-
-    Args:
-        questions: their texts.
-    """
+    """The words that are common among some questions."""
 
     def __init__(self, questions: Sequence[str]) -> None:
         import numpy as np
@@ -73,10 +69,6 @@ def find_kinds(wordings: Sequence[frozenset[str]], least_questions: int) -> dict
     What is worded as often as `least_questions` is a kind of its own; of the other wordings those are that are unlike all
     commoner ones. A question is of the kind whose wording is most like its own (`choose_kind`). Kinds of fewer questions are
     given up, and theirs join the others: what is learned from few questions does not hold for the next one.
-
-    Args:
-        wordings: the common words of each question (see `QuestionWords.pick`).
-        least_questions: of a kind.
     """
     kinds: list[frozenset[str]] = []
     counts = Counter(wordings)

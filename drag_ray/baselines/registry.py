@@ -1,5 +1,6 @@
 """The baselines that there are, and what an evaluation's options say of them."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, create_model
@@ -32,10 +33,6 @@ _BASELINES: tuple[type[Baseline], ...] = (
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
 PROPOSERS = tuple(name for name, baseline in BASELINES.items() if baseline.proposes)
 """Whose additions to the question a collection can take."""
-WITHOUT_LANGUAGE_MODEL = frozenset(
-    name for name, baseline in BASELINES.items() if not baseline.uses_engine and baseline is not Rerank
-)
-"""For whose searches no language model runs when a question is asked; models of vectors may."""
 
 
 def describe_baselines() -> str:
@@ -49,20 +46,21 @@ def list_engine_sections() -> list[str]:
     return list(dict.fromkeys(baseline.section[0] for baseline in with_engine if baseline.section))
 
 
-def _build_section_fields() -> dict[str, Any]:
-    """A field for each section of options, by its name."""
-    sections = {baseline.section: None for baseline in BASELINES.values() if baseline.section}
+def _build_section_fields(names: Iterable[str]) -> dict[str, Any]:
+    """A field for each section of options of some baselines, by its name."""
+    sections = {BASELINES[name].section: None for name in names}
     users = {section: [name for name, baseline in BASELINES.items() if baseline.section == section] for section in sections}
     return {
         name: (options, Field(default=options(), description=f"options of {' and '.join(users[name, options])}"))
-        for name, options in sections
+        for name, options in filter(None, sections)
     }
 
 
 if TYPE_CHECKING:
     BaselineName = ProposerName = str
-    BaselineSections = OptionSections
+    BaselineSections = ProposerSections = OptionSections
 else:
     BaselineName = Literal[tuple(BASELINES)]
     ProposerName = Literal[PROPOSERS]
-    BaselineSections = create_model("BaselineSections", __base__=OptionSections, **_build_section_fields())
+    BaselineSections = create_model("BaselineSections", __base__=OptionSections, **_build_section_fields(BASELINES))
+    ProposerSections = create_model("ProposerSections", __base__=OptionSections, **_build_section_fields(PROPOSERS))

@@ -26,7 +26,7 @@ class RerankedConfig(RerankConfig):
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """device of the model, after the engines have finished: the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
     retrieval: RetrievalName = "bm25"
-    """search that finds the pages to read; hybrid with the options of evaluate.hybrid"""
+    """search that finds the pages to read; hybrid fuses the rankings by words and vectors"""
 
 
 def choose_weight(options: RerankConfig, features: FeatureModel | None) -> float | Factors:

@@ -7,67 +7,49 @@ RM3 reads the pages that the question finds, so it sees the index, as a search a
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
+from drag_ray.baselines.baseline import BaselineContext, TermBaseline, WriteAdditions, build_query_reply
 from drag_ray.baselines.weights import WordForms, write_weights
-from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Evidence
 
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
 
+_NUM_PAGES = 10
+"""Best pages for the question that are treated as relevant: `fb_docs` of Anserini and Pyserini, as are the defaults below."""
+_NUM_TERMS = 10
+"""Terms of these pages that join the query (`fb_terms`)."""
+_QUESTION_SHARE = 0.5
+"""Of the question's own terms in the query's weights (`original_query_weight`)."""
+_MAX_PAGE_SHARE = 0.1
+"""Terms in a larger share of all pages do not join the query."""
 _MIN_TERM_CHARS, _MAX_TERM_CHARS = 2, 20
 _CACHED_PAGES = 10_000
 
 
-class Rm3Config(BaseConfig):
-    """Pseudo-relevance feedback. Names and defaults are those of Anserini and Pyserini."""
-
-    fb_docs: int = Field(default=10, ge=1)
-    """best pages for the question that are treated as relevant"""
-    fb_terms: int = Field(default=10, ge=1)
-    """terms of these pages that join the query"""
-    original_query_weight: float = Field(default=0.5, ge=0, le=1)
-    """share of the question's own terms in the query's weights"""
-    max_doc_share: float = Field(default=0.1, gt=0, le=1)
-    """terms in a larger share of all pages than this do not join the query"""
-
-
-@dataclass(frozen=True)
 class Rm3(TermBaseline):
     """Searches for the question, expanded."""
 
     name = "rm3"
     summary = "the question, expanded by terms of the pages that it finds: it reads the index, and never the evidence"
-    section = ("rm3", Rm3Config)
     proposes = True
-
-    options: Rm3Config = field(default_factory=Rm3Config)
-
-    @classmethod
-    def prepare(cls, sources: Sources) -> Self:
-        """With the run's options."""
-        return cls(sources.options.take(Rm3Config))
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that search for the terms of the relevance model."""
-        relevance_model = RelevanceModel(context.searcher, self.options)
+        relevance_model = RelevanceModel(context.searcher)
         return build_query_reply(lambda question: write_weights(relevance_model.expand(question)), context.agent)
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
         """The terms that join the question, in words of the pages that it finds."""
         searcher = context.searcher
-        relevance_model = RelevanceModel(searcher, self.options)
+        relevance_model = RelevanceModel(searcher)
 
         async def write(question: str, request: Request) -> str:
             forms = WordForms(searcher.analyze)
-            for hit in searcher.search(question, self.options.fb_docs):
+            for hit in searcher.search(question, _NUM_PAGES):
                 forms.add(searcher.text(hit))
             own = set(searcher.analyze(question))
             terms = relevance_model.expand(question)
@@ -77,17 +59,11 @@ class Rm3(TermBaseline):
 
 
 class RelevanceModel:
-    """Expands questions over one index.
+    """Expands questions over one index."""
 
-    Args:
-        searcher: the index, asked as the policies ask it.
-        config: how much of which pages joins a question.
-    """
-
-    def __init__(self, searcher: "Searcher", config: Rm3Config) -> None:
+    def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
-        self._config = config
-        self._max_doc_freq = config.max_doc_share * searcher.num_pages
+        self._max_doc_freq = _MAX_PAGE_SHARE * searcher.num_pages
         self._term_shares = lru_cache(_CACHED_PAGES)(self._compute_term_shares)
 
     def expand(self, question: str) -> dict[str, float]:
@@ -96,18 +72,17 @@ class RelevanceModel:
         feedback = self._compute_feedback(question)
         if not feedback:
             return own
-        share = self._config.original_query_weight
-        mixed = {term: share * own.get(term, 0.0) + (1 - share) * feedback.get(term, 0.0) for term in own | feedback}
-        return {term: weight for term, weight in mixed.items() if weight > 0}
+        share = _QUESTION_SHARE
+        return {term: share * own.get(term, 0.0) + (1 - share) * feedback.get(term, 0.0) for term in own | feedback}
 
     def _compute_feedback(self, question: str) -> dict[str, float]:
-        """RM1 over the best pages: the sum of each term's share of a page times the page's score, cut to `fb_terms`."""
+        """RM1 over the best pages: the sum of each term's share of a page times the page's score, cut to the heaviest terms."""
         weights: dict[str, float] = {}
-        for hit in self._searcher.search(question, self._config.fb_docs):
+        for hit in self._searcher.search(question, _NUM_PAGES):
             for term, share in self._term_shares(hit.file, hit.page_number).items():
                 weights[term] = weights.get(term, 0.0) + share * hit.score
         ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
-        return _normalise(dict(ordered[: self._config.fb_terms]))
+        return _normalise(dict(ordered[:_NUM_TERMS]))
 
     def _compute_term_shares(self, file: str, page_number: int) -> dict[str, float]:
         """The terms of a page that may join a query, with their shares of these terms' occurrences."""

@@ -23,12 +23,7 @@ _NO_POLICY = Policy("")
 
 @dataclass(frozen=True)
 class BaselineOptions:
-    """Options that the baselines of an evaluation are made from; it crosses process borders.
-
-    Attributes:
-        agent: whose question, format, top_k and depth they share.
-        baselines: by name, prepared.
-    """
+    """Options that the baselines of an evaluation are made from; it crosses process borders."""
 
     agent: AgentConfig
     baselines: Mapping[str, Baseline]
@@ -42,19 +37,7 @@ def build_rollouts(
     policy: Policy = _NO_POLICY,
     questions: Sequence[str] = (),
 ) -> Rollouts:
-    """The rollouts of a baseline.
-
-    Args:
-        name: one of `options.baselines`.
-        options: the agent and the baselines.
-        searcher: the index.
-        generate: the engine that writes, if the baseline needs one.
-        policy: whose engine it is, for the record.
-        questions: that are going to be asked, as far as that is known.
-
-    Raises:
-        SearchIndexError: what the baseline searches cannot be opened.
-    """
+    """The rollouts of a baseline. Raises SearchIndexError: what the baseline searches cannot be opened."""
     baseline = options.baselines[name]
     agent = _choose_agent(baseline, options.agent)
     reader = baseline.open_searcher(searcher, questions)

@@ -81,11 +81,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class WordForms:
-    """The words that terms stand for in some texts.
-
-    Args:
-        analyze: from a text to the terms that the index has of it.
-    """
+    """The words that terms stand for in some texts."""
 
     def __init__(self, analyze: Callable[[str], list[str]]) -> None:
         self._analyze = analyze

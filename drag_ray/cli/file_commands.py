@@ -35,11 +35,7 @@ FILE_COMMANDS = {
 
 
 def run_file_command(command: str, argv: Sequence[str]) -> None:
-    """Run one of `FILE_COMMANDS`.
-
-    Raises:
-        DragRayError: a file, a folder, a URI or an option is wrong, or the store refuses.
-    """
+    """Run one of `FILE_COMMANDS`. Raises DragRayError: a file, a folder, a URI or an option is wrong, or the store refuses."""
     commands = {
         "show": _show,
         "inspect": _inspect,

@@ -19,7 +19,7 @@ _SERVING = ("serve", "mcp", "review")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`drag-ray STAGE [options]`. Returns the exit status."""
-    from drag_ray.api.sections import PIPELINE
+    from drag_ray.api.run_folder import PIPELINE
     from drag_ray.pipeline.stages import SERVE, STAGES
 
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -72,7 +72,7 @@ def _dispatch(command: str, argv: Sequence[str]) -> None:
 
 def _run(command: str, argv: Sequence[str]) -> None:
     from drag_ray.api.run import Run
-    from drag_ray.api.sections import PIPELINE, list_sections
+    from drag_ray.api.run_folder import PIPELINE, list_sections
     from drag_ray.config import load
     from drag_ray.pipeline.run_config import RunConfig
     from drag_ray.pipeline.stages import SERVE, STAGES

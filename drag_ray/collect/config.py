@@ -8,7 +8,7 @@ from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.tasks import ORDERING
-from drag_ray.baselines.registry import BaselineSections, ProposerName
+from drag_ray.baselines.registry import ProposerName, ProposerSections
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import Sections, check_files
 from drag_ray.corpus.image_degradation import DegradationConfig
@@ -20,7 +20,7 @@ from drag_ray.rollout.config import RolloutConfig
 _ID_FILES = ("include_ids", "exclude_ids")
 
 
-class CollectConfig(BaselineSections):
+class CollectConfig(ProposerSections):
     """The rollouts to run; the options of the baselines that propose are sections of it."""
 
     include_ids: str = ""

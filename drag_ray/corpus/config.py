@@ -36,10 +36,9 @@ class CorpusConfig(BaseConfig):
     """also accept questions without evidence; they are rolled out, but neither trained on nor evaluated, except in the task
     answer"""
     ocr: Literal["auto", "off", "always"] = "auto"
-    """auto: OCR reads images, and PDF pages whose text layer is nearly empty or cannot match the visible page; off: only text
-    layers are used, and such pages are listed; always: OCR reads every page of a PDF or image"""
-    ocr_min_chars: int = Field(default=100, ge=1)
-    """letters and digits below which a text layer counts as holding little"""
+    """auto: OCR reads images, and PDF pages whose text layer holds fewer than 100 letters and digits although the page shows
+    something, or cannot match the visible page; off: only text layers are used, and such pages are listed; always: OCR reads
+    every page of a PDF or image"""
     page_images: bool = False
     """keep an image of every page of a PDF or image, for models that see pages"""
     page_image_dpi: int = Field(default=150, ge=36, le=600)
@@ -52,25 +51,19 @@ class CorpusConfig(BaseConfig):
     """GiB of memory for a process that reads documents; a document that needs more is set aside"""
     document_cpu_s: float = Field(default=600.0, gt=0)
     """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; a page with OCR takes 9. Reading stops
-    after three parts exceed a limit. The wall clock limit is ten times as long, plus two minutes for the start"""
-    document_total_cpu_s: float = Field(default=36_000.0, gt=0)
-    """CPU seconds for all parts of a document of more than 32 pages; with OCR that is 4,000 pages. Parts that are in progress
-    at the limit are finished, the others are set aside"""
+    after three parts exceed a limit. The wall clock limit is ten times as long, plus two minutes for the start. All parts of a
+    document may take sixty times as long together, with OCR 4,000 pages; the parts after that are set aside"""
     document_pages: int = Field(default=10_000, ge=1)
     """largest number of pages of a PDF, TIFF or text; a document that claims more is set aside"""
-    document_text_mib: int = Field(default=64, ge=1)
-    """MiB of a text, or of what a .docx unpacks to without its pictures; a larger one is set aside"""
     limit_pages: int = Field(default=0, ge=0)
     """largest number of pages to index; 0 takes all"""
-    limit_questions: int = Field(default=0, ge=0)
-    """largest number of questions to keep, drawn with `seed`; 0 keeps all"""
     test_fraction: float = Field(default=0.3, ge=0, le=1)
     """share of the questions that go to the test split"""
     split_by: Literal["question", "document"] = "question"
     """units that stay in one split; question: questions that share a page or a near-duplicate of it; document: also those that
     share a file"""
     seed: int = 0
-    """seed of the drawn questions and the split"""
+    """seed of the split"""
 
     @property
     def column_types(self) -> dict[str, ColumnType]:

@@ -38,7 +38,6 @@ def read_document_metadata(
 
     Args:
         path: a `.csv`, `.jsonl`, `.jsonl.gz` or `.parquet` file.
-        files: those that have pages.
         types: of columns, by their names.
         access_column: that of the groups that may see a document, if there is one.
 
@@ -127,11 +126,7 @@ def _check_names(path: Path, names: Sequence[str], types: Mapping[str, ColumnTyp
 
 
 def _choose_type(name: str, cells: Sequence[_Cell], is_csv: bool, is_access: bool) -> ColumnType:
-    """The type of all cells.
-
-    Raises:
-        DataError: there are several.
-    """
+    """The type of all cells. Raises DataError: there are several."""
     if is_access:
         return "list" if any(isinstance(cell.value, list) for cell in cells) else "text"
     kinds: dict[ColumnType, _Cell] = {_name_type(name, cell): cell for cell in cells}

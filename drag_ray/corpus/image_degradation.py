@@ -77,26 +77,18 @@ class DegradationConfig(BaseConfig):
     """Degradation of pictures of pages and questions before the policy sees them: share and kinds."""
 
     share: float = Field(default=0.0, ge=0, le=1)
-    """share of the pictures; picture and seed alone determine which ones, how and how much. Tools work on the degraded picture"""
+    """share of the pictures; the picture alone determines which ones, how and how much. Tools work on the degraded picture"""
     kinds: tuple[DegradationName, ...] = Field(default=tuple(DEGRADATIONS), min_length=1)
     """kinds to draw from: blur, downscale (fewer pixels), noise, jpeg (strong compression), rotate (slightly)"""
-    seed: int = 0
-    """seed of the drawn pictures and kinds"""
 
     def describe(self) -> str:
         """The degradation in words; empty without any."""
-        return f"{100 * self.share:g} % made worse ({', '.join(self.kinds)}; seed {self.seed})" if self.share else ""
+        return f"{100 * self.share:g} % made worse ({', '.join(self.kinds)})" if self.share else ""
 
 
 def degrade(image: "Image", key: str, config: DegradationConfig) -> "Image | None":
-    """The picture in RGB and made worse, with no more pixels than it had, unless it is tiny; None for one that stays as it is.
-
-    Args:
-        image: any picture.
-        key: by which it is known.
-        config: what is to be done, and how often.
-    """
-    draw = random.Random(f"{config.seed}:{key}")
+    """The picture in RGB and made worse, with no more pixels than it had, unless it is tiny; None for one that stays as it is."""
+    draw = random.Random(f"0:{key}")
     if draw.random() >= config.share:
         return None
     return DEGRADATIONS[draw.choice(config.kinds)](image.convert("RGB"), draw)

@@ -22,11 +22,7 @@ _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
 
 
 class ImageStore:
-    """A folder of images.
-
-    Args:
-        root: such as `page_images/` in the folder of the index stage.
-    """
+    """A folder of images."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -39,11 +35,7 @@ class ImageStore:
         return key
 
     def read(self, key: str) -> bytes:
-        """The JPEG of an image.
-
-        Raises:
-            DataError: the key is none, or its file is missing or not what was written.
-        """
+        """The JPEG of an image. Raises DataError: the key is none, or its file is missing or not what was written."""
         _check_key(key)
         try:
             data = (self.root / key).read_bytes()
@@ -55,11 +47,7 @@ class ImageStore:
         return data
 
     def list_keys(self) -> list[str]:
-        """The keys of all images, in order.
-
-        Raises:
-            ArtifactError: a folder cannot be listed.
-        """
+        """The keys of all images, in order. Raises ArtifactError: a folder cannot be listed."""
         paths = (path for folder in list_folder(self.root, "[0-9a-f]" * 2) for path in list_folder(folder))
         return [key for path in paths if is_key(key := path.relative_to(self.root).as_posix())]
 
@@ -84,11 +72,7 @@ class ImageStore:
                     artifacts.write_bytes(target, path.read_bytes())
 
     def open(self, key: str) -> Image.Image:
-        """An image, decoded.
-
-        Raises:
-            DataError: the key is none, or its file is missing or not what was written.
-        """
+        """An image, decoded. Raises DataError: the key is none, or its file is missing or not what was written."""
         image = Image.open(io.BytesIO(self.read(key)))
         image.load()
         return image
@@ -126,11 +110,7 @@ class ImageStores:
         return key
 
     def find(self, key: str) -> ImageStore:
-        """The store of an image.
-
-        Raises:
-            DataError: the key is none, or no store has it.
-        """
+        """The store of an image. Raises DataError: the key is none, or no store has it."""
         _check_key(key)
         found = next((root for root in self.roots if (root / key).is_file()), None)
         if found is None and self.supply and self.supply.fetch(key, self.roots[0] / key):
@@ -141,11 +121,7 @@ class ImageStores:
         return ImageStore(found)
 
     def open(self, key: str) -> Image.Image:
-        """An image, decoded.
-
-        Raises:
-            DataError: the key is none, or its file is missing or not what was written.
-        """
+        """An image, decoded. Raises DataError: the key is none, or its file is missing or not what was written."""
         return self.find(key).open(key)
 
 

@@ -50,11 +50,7 @@ def add_links(page: Page, addresses: Iterable[str]) -> Page:
 
 
 def read_links(index_dir: Path) -> Mapping[Evidence, tuple[str, ...]]:
-    """The addresses on each page of the index that has any.
-
-    Raises:
-        DataError: the table is missing or unreadable.
-    """
+    """The addresses on each page of the index that has any. Raises DataError: the table is missing or unreadable."""
     table = schemas.read_table(index_dir / TABLE_NAME, schemas.LINKS)
     rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
     return {Evidence(file, page_number): tuple(links) for file, page_number, links in rows}

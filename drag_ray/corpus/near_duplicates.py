@@ -171,8 +171,6 @@ def read_near_duplicates(index_dir: Path, questions: Iterable[Question], written
     elsewhere.
 
     Args:
-        index_dir: the folder of the index stage.
-        questions: any.
         written_dir: the folder of the stage `questions`, where it is read: its table counts where that of the index is empty.
 
     Raises:

@@ -25,7 +25,6 @@ class QuestionImages:
     """Puts the images of questions into a store.
 
     Args:
-        store: where they go.
         folders: what paths are relative to; the first that has the file counts, and nothing outside of them is read.
         max_pixels: pixels of an image at most; a larger one is scaled down.
     """
@@ -84,12 +83,7 @@ def list_folders(questions_path: Path, documents: Path) -> tuple[Path, Path]:
 
 
 def list_files(questions_path: Path, folders: Sequence[Path]) -> list[Path]:
-    """The files that the rows of a table of questions name as their images; what cannot be read names none.
-
-    Args:
-        questions_path: as `read_questions` takes it.
-        folders: as of `QuestionImages`.
-    """
+    """The files that the rows of a table of questions name as their images; what cannot be read names none."""
     named: dict[str, None] = {}
     for _, names in read_records(questions_path, _list_names, IMAGE_COLUMNS):
         named |= dict.fromkeys(names) if isinstance(names, list) else {}
@@ -114,11 +108,7 @@ def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def decode_data_url(text: str) -> bytes:
-    """Bytes of a `data:` URL.
-
-    Raises:
-        DataError: it is not in base64, or too long.
-    """
+    """Bytes of a `data:` URL. Raises DataError: it is not in base64, or too long."""
     found = _DATA_URL.fullmatch(text) if len(text) <= MAX_BYTES * 4 // 3 + 300 else None
     if found is None:
         raise DataError(f"got {text!r:.60}, expected data:image/...;base64,... of at most {MAX_BYTES:,} bytes")

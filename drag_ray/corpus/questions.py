@@ -109,7 +109,6 @@ def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, i
     that lost all of their evidence. A file is named as the corpus names it, or so that it looks the same (see `FileNames`).
 
     Args:
-        questions: any questions.
         pages: (file, page_number) of every page of the corpus; a set or a dictionary.
     """
     kept: list[Question] = []
@@ -283,10 +282,6 @@ QUESTIONS_NAME = "questions.parquet"
 
 def find_questions_dir(index_dir: Path, written_dir: Path | None = None) -> Path:
     """The folder whose questions a run asks: that of its index or, where that has none, of those that a model has written.
-
-    Args:
-        index_dir: the folder of the index stage.
-        written_dir: that of the stage `questions`, where it is read.
 
     Raises:
         DataError: the table of the index is missing or is not one of questions.

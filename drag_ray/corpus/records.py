@@ -118,11 +118,7 @@ def refuse_page_zero(path: Path, problems: Sequence[Problem]) -> None:
 
 
 def to_number(value: Any, name: str) -> int:
-    """A positive whole number; `3.0` and `"3"` are taken for 3.
-
-    Raises:
-        DataError: anything else.
-    """
+    """A positive whole number; `3.0` and `"3"` are taken for 3. Raises DataError: anything else."""
     number = value
     if isinstance(number, str) and number.strip().isdecimal():
         number = int(number)

@@ -54,10 +54,6 @@ def keep_reviewed(questions: Iterable[Question], path: Path) -> list[Question]:
 
     One with another wording gets another id, since replies to the first wording are no replies to it.
 
-    Args:
-        questions: with or without a verdict.
-        path: the file of the verdicts.
-
     Raises:
         ConfigError: there is no such file.
         DataError: it keeps none of the questions.

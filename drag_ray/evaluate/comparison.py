@@ -1,6 +1,5 @@
 """Policies side by side on the same questions: what is compared with what, and what went wrong."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -48,10 +47,6 @@ def compute_headroom(
     """Hit@1, Hit@3, Hit@10 (those within the depth) and MRR of the best policy and of the oracle over all.
 
     The question searched as it stands takes part, whether it is among the policies or not.
-
-    Args:
-        results: the results of each policy, for the same questions in the same order.
-        question_ranks: as `find_question_ranks` finds them.
     """
     ranks: dict[str, Sequence[int | None]] = {
         policy: [result.searches.first_search_rank for result in rows] for policy, rows in results.items()
@@ -167,28 +162,24 @@ def compare(
     """Compare every policy with `baseline` and `subject` with every other policy.
 
     Args:
-        results: one result a question for each policy, in any order.
+        results: of each policy, for the same questions in the same order (see `compute_results`).
         baseline: the policy that the others are measured against.
         subject: the policy whose gain is in question; the last one that is not the baseline when empty.
         split: what the questions are of, for the record.
         trained: the policies whose model was trained, beside the subject.
         retrievers: the baselines that search by the vectors of a trained model.
         latencies: of the baselines that were timed.
-        prices: of tokens.
-        confidence: coverage of the intervals.
-        num_resamples: bootstrap resamples, and permutations of the test.
-        seed: makes both repeatable.
+        confidence, num_resamples, seed: as of `Resampling`.
 
     Raises:
-        DataError: a policy is unknown, there is nothing to compare, a policy has no or two results for a question,
-            or top_k and depth differ; there is no such task as the subject's.
+        DataError: a policy is unknown, there is nothing to compare, or top_k and depth differ; there is no such task as the
+            subject's.
     """
     subject = subject or next((name for name in reversed(list(results)) if name != baseline), "")
-    _check_names(results, baseline, subject)
-    aligned = _align(results)
-    task = find_task(aligned[subject])
+    _check_comparable(results, baseline, subject)
+    task = find_task(results[subject])
     criterion = choose_criterion(task)
-    aligned = {policy: leave_unasked(rows, criterion) for policy, rows in aligned.items()}
+    aligned = {policy: leave_unasked(rows, criterion) for policy, rows in results.items()}
     some = aligned[baseline]
     question_ranks = find_question_ranks(aligned)
     resampling = Resampling(compute_clusters(some), confidence, num_resamples, seed)
@@ -224,7 +215,7 @@ def compare(
     )
 
 
-def _check_names(results: Mapping[str, Sequence[QuestionResult]], baseline: str, subject: str) -> None:
+def _check_comparable(results: Mapping[str, Sequence[QuestionResult]], baseline: str, subject: str) -> None:
     if len(results) < 2:
         raise DataError(f"a comparison needs at least two policies, got {', '.join(results) or 'none'}.")
     for role, name in (("baseline", baseline), ("subject", subject)):
@@ -232,30 +223,9 @@ def _check_names(results: Mapping[str, Sequence[QuestionResult]], baseline: str,
             raise DataError(f"{role} {name!r}: no such policy, expected one of {', '.join(results)}.")
     if baseline == subject:
         raise DataError(f"policy {baseline!r} is both baseline and subject, expected two policies.")
-
-
-def _align(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, list[QuestionResult]]:
-    """The results of each policy in the order of the first one's questions."""
-    first = next(iter(results))
-    order = [result.question_id for result in results[first]]
-    aligned = {}
-    for policy, policy_results in results.items():
-        counts = Counter(result.question_id for result in policy_results)
-        missing, unknown = [id for id in order if id not in counts], set(counts) - set(order)
-        repeated = [id for id, count in counts.items() if count > 1]
-        if missing or unknown or repeated or not order:
-            raise DataError(
-                f"policy {policy!r}: {len(missing)} questions of {first!r} are missing, {len(unknown)} are not among them, "
-                f"{len(repeated)} are there twice, of {len(order)} (such as "
-                f"{(missing or sorted(unknown) or repeated or ['none'])[0]!r}). Expected one result for each question, a failed "
-                "rollout included."
-            )
-        by_id = {result.question_id: result for result in policy_results}
-        aligned[policy] = [by_id[id] for id in order]
-    settings = {(result.top_k, result.depth) for policy_results in aligned.values() for result in policy_results}
+    settings = {(result.top_k, result.depth) for policy_results in results.values() for result in policy_results}
     if len(settings) != 1:
         raise DataError(f"results of several (top_k, depth): {sorted(settings)}, expected one for all policies.")
-    return aligned
 
 
 def _build_tables(

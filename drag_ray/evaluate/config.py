@@ -58,10 +58,6 @@ class EvaluateConfig(BaselineSections):
     prices have precedence"""
     completion_price: float = Field(default=0.0, ge=0)
     """price of a million completion tokens; 0: unknown"""
-    num_resamples: int = Field(default=10_000, ge=100)
-    """bootstrap resamples and permutations"""
-    num_examples: int = Field(default=50, ge=0)
-    """questions of each outcome (won, lost, both failed, even) that the report shows side by side for two policies"""
 
     @field_validator("baselines", mode="before")
     @classmethod

@@ -99,11 +99,7 @@ def build_context(
     judge: str,
     num_exposures: int = 0,
 ) -> ReportContext:
-    """The context of a report of this run.
-
-    Raises:
-        DamageError: a manifest of what was evaluated cannot be read.
-    """
+    """The context of a report of this run. Raises DamageError: a manifest of what was evaluated cannot be read."""
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
     are_written = "questions" in manifests and not manifests["index"].counts.get("questions")

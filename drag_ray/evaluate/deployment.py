@@ -24,9 +24,8 @@ class Latency:
     """The time from a question to its pages, for one question at a time.
 
     Attributes:
-        median_ms: over the questions.
-        num_questions: so many were timed.
-        num_pages: so many a model reads for each; 0 without such a model.
+        num_questions: those that were timed.
+        num_pages: those that a model reads for each; 0 without such a model.
         device: where it reads, or where pages are found.
         gpu_gib: GPU memory of the model and what it reads; 0 on a CPU.
     """
@@ -88,14 +87,6 @@ def compare_candidates(
     resampling: Resampling,
 ) -> Deployment | None:
     """Test the candidates.
-
-    Args:
-        results: of each policy, for the same questions in the same order.
-        candidates: of `choose_candidates`.
-        trained: the policies that were trained, or search by trained vectors.
-        measures: that are reported.
-        criterion: of the task.
-        resampling: of intervals and tests.
 
     Returns:
         None where the measures are not those of searches, or the question was not searched as it stands.

@@ -93,12 +93,6 @@ def compute_efforts(
 
     Wasted effort and the Kuiper statistic are those of MADQA (https://arxiv.org/abs/2603.12180), over the rollouts that have a
     turn; intervals are of ratios of means in the same resamples.
-
-    Args:
-        results: the results of each policy, for the same questions in the same order.
-        criterion: says what is solved.
-        prices: of tokens.
-        resampling: of the intervals.
     """
     solved = {policy: [criterion.solved_at(row) is not None for row in rows] for policy, rows in results.items()}
     tables = {
@@ -199,9 +193,7 @@ class TurnSuccess:
         success: the policy's share.
         first_search: that of its own first search, shown as far.
         question: that of the question searched as it stands, shown as far; None where that is not known, like those that follow.
-        difference: `success` less `question`.
-        low: lower end of the difference's interval.
-        high: its upper end.
+        difference: `success` less `question`, with its interval.
     """
 
     turn: int
@@ -219,13 +211,7 @@ def compute_turns(
     question_ranks: Sequence[int | None] | None,
     resampling: Resampling,
 ) -> dict[str, tuple[TurnSuccess, ...]]:
-    """Success by turn of each policy that searches more than once, up to the last turn that shows a page.
-
-    Args:
-        results: the results of each policy, for the same questions in the same order.
-        question_ranks: as `find_question_ranks` finds them.
-        resampling: of the intervals.
-    """
+    """Success by turn of each policy that searches more than once, up to the last turn that shows a page."""
     tables = {
         (policy, turn): _tabulate_turn(rows, question_ranks, turn)
         for policy, rows in results.items()

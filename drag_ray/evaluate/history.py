@@ -6,7 +6,6 @@ averages of two sets of questions say nothing of two policies. They are compared
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
@@ -15,9 +14,6 @@ from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.finetune.outcome import TUNED_NAME
-
-if TYPE_CHECKING:
-    pass
 
 _FOUND = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
 _ANSWERED = {"accuracy": ANSWER_ACCURACY, "anls": "anls"}

@@ -120,11 +120,7 @@ def find_task(results: Sequence[QuestionResult]) -> str:
 
 
 def choose_criterion(task: str) -> Criterion:
-    """The criterion of a task.
-
-    Raises:
-        DataError: there is no such task.
-    """
+    """The criterion of a task. Raises DataError: there is no such task."""
     if task not in TASKS:
         raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. Another version made them.")
     return CRITERIA[TASKS[task].scored_by]

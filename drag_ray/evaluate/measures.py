@@ -120,10 +120,6 @@ def build_strata(results: Mapping[str, Sequence[QuestionResult]], primary: Measu
 
     A set of questions without categories, or of one, has no parts of this kind, and so for hops.  The `MAX_CATEGORIES` largest
     categories are told apart; the others are one part.
-
-    Args:
-        results: the results of each policy, for the same questions in the same order.
-        primary: what the verdict rests on.
     """
     some = next(iter(results.values()))
     kinds = {"category": _classify_category(some), "hops": lambda result: result.hops.value}
@@ -135,9 +131,6 @@ def build_recalls(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measu
     what is text and what is image, and by category, which is the set there. Nothing where no list was.
 
     It is 1 for a question with any of its right candidates among the first k, however many there are of them, and else 0.
-
-    Args:
-        results: as for `build_strata`.
     """
     some = next(iter(results.values()))
     if not any(result.modalities for result in some):
@@ -256,11 +249,7 @@ def build_effort_measures() -> list[Measure]:
 
 
 def build_tool_measures(tools: Iterable[str]) -> list[Measure]:
-    """Measures of tools: calls in a rollout, failures, and time.
-
-    Args:
-        tools: other than search, that a rollout of some policy called.
-    """
+    """Measures of tools: calls in a rollout, failures, and time."""
     return [measure for tool in tools for measure in _measure_tool(tool)]
 
 

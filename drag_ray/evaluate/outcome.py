@@ -102,13 +102,9 @@ def write_comparison(
     results: Mapping[str, Sequence[QuestionResult]],
     trajectories: Mapping[str, Sequence[Trajectory]],
     context: ReportContext,
-    num_examples: int,
     thumbnails: ThumbnailStore,
 ) -> None:
     """Write the report as a page, as Markdown and as JSON, and the result of each question.
-
-    Args:
-        thumbnails: where pictures of pages and of what tools returned are.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -119,7 +115,7 @@ def write_comparison(
     artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})
     artifacts.write_text(folder / MARKDOWN_NAME, format_markdown(comparison, context))
     sides = (comparison.baseline, comparison.subject)
-    examples = choose_examples(trajectories, results, comparison.criterion, *sides, num_examples)
+    examples = choose_examples(trajectories, results, comparison.criterion, *sides)
     write_report(folder / REPORT_NAME, comparison, examples, context, thumbnails)
 
 
@@ -130,10 +126,7 @@ def find_evaluation(path: Path) -> Path | None:
 
 
 def read_question_weights(path: Path) -> dict[str, float]:
-    """The weights of the question that an evaluation found, by policy.
-
-    Args:
-        path: its folder, or a run.
+    """The weights of the question that an evaluation, in its folder or that of its run, found by policy.
 
     Raises:
         ArtifactError: it has not finished.
@@ -169,10 +162,7 @@ def _read_comparison(stage_dir: Path) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
-    """The result of each question for each policy of an evaluation, as they were scored.
-
-    Args:
-        path: its folder, or a run.
+    """The result of each question for each policy of an evaluation, in its folder or that of its run, as they were scored.
 
     Raises:
         ArtifactError: it has not finished.
@@ -187,10 +177,7 @@ def read_results(path: Path) -> dict[str, list[QuestionResult]]:
 
 
 def read_outcome(path: Path) -> Outcome:
-    """The outcome of an evaluation.
-
-    Args:
-        path: its folder, or a run.
+    """The outcome of an evaluation, in its folder or that of its run.
 
     Raises:
         ArtifactError: it has not finished.

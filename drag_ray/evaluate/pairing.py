@@ -12,7 +12,7 @@ from drag_ray.evaluate.judged_results import apply_judgements
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.scoring import CONFIDENCE, NUM_EXAMPLES
+from drag_ray.evaluate.scoring import CONFIDENCE
 from drag_ray.rollout.judgements import Judgements
 from drag_ray.transcripts.thumbnails import open_thumbnails
 from drag_ray.types import Question, Trajectory
@@ -41,11 +41,7 @@ def compare_evaluations(
     Policies are called by the letter of their evaluation and their name there, as `A:tuned`.
 
     Args:
-        first: the evaluation called A.
-        second: the evaluation called B.
         prices: of tokens; those that were recorded of a policy where they are not known, and of one with its own in any case.
-        num_resamples: bootstrap resamples and permutations.
-        seed: of both.
         report_dir: where the whole report is written, if it is.
 
     Raises:
@@ -74,7 +70,7 @@ def compare_evaluations(
     context = join_contexts(contexts, "Two evaluations", _summarise(outcomes, len(questions)))
     if report_dir:
         thumbnails = open_thumbnails(*(outcome.path for outcome in outcomes.values()))
-        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, thumbnails)
+        write_comparison(report_dir, comparison, results, trajectories, context, thumbnails)
     return comparison, context
 
 

@@ -67,9 +67,6 @@ def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
     While nothing is trained all questions of the train split are such, and no format stage has to have divided them: then some of
     them are drawn. So a weight can be found before rollouts are collected with it.
 
-    Returns:
-        None where no weights are to be found.
-
     Raises what `check_weighable` and `draw_validation` do.
     """
     settings = sections.evaluate

@@ -175,11 +175,7 @@ def _share_modalities(results: dict[str, list[QuestionResult]]) -> dict[str, lis
 
 
 def find_question_ranks(results: Mapping[str, Sequence[QuestionResult]]) -> list[int | None] | None:
-    """The rank of the evidence where each question is searched as it stands, None beyond `depth`; nothing if no policy knows.
-
-    Args:
-        results: the results of each policy, for the same questions in the same order.
-    """
+    """The rank of the evidence where each question is searched as it stands, None beyond `depth`; nothing if no policy knows."""
     by_question = list(zip(*results.values(), strict=True))
     if not any(result.knows_question for rows in by_question for result in rows):
         return None

@@ -28,7 +28,6 @@ from drag_ray.transcripts.thumbnails import open_thumbnails
 from drag_ray.types import Evidence, Ranking, Trajectory
 
 CONFIDENCE = 0.95
-NUM_EXAMPLES = 50
 
 Values = Mapping[str, Mapping[str, float | None]]
 """The value of each measure for each policy."""
@@ -44,12 +43,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The scores of rollouts under other terms.
-
-    Attributes:
-        parts: to be read.
-        rows: the measures that were asked for, with the values of each policy, or of each group of a collection.
-    """
+    """The scores of rollouts under other terms."""
 
     parts: Sequence[Part]
     rows: Sequence[Row]
@@ -66,7 +60,6 @@ def score_evaluation(
     """A finished evaluation under other terms: a table of what was recorded beside what is found now, and the new verdict.
 
     Args:
-        path: its folder, or a run.
         terms: what counts as shown, and how deep rankings are looked at.
         prices: of tokens; those that were recorded where they are not known.
         measures: names of those to show; all when empty.
@@ -99,7 +92,7 @@ def score_evaluation(
     said = _write_terms(outcome, comparison)
     if report_dir:
         context = replace(context, title="Scored again", summary=" ".join(said))
-        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, open_thumbnails(outcome.path))
+        write_comparison(report_dir, comparison, results, trajectories, context, open_thumbnails(outcome.path))
     parts = [
         Part("Terms", said),
         Part("Measures", table=_build_table(rows, outcome.list_values())),
@@ -132,11 +125,8 @@ def score_collection(
     left out.
 
     Args:
-        path: the folder of the collect stage.
         terms: what counts as shown, and how deep rankings are looked at.
         measures: names of those to show; all when empty.
-        num_resamples: of the intervals.
-        seed: of these.
 
     Raises:
         ConfigError: a measure is unknown.

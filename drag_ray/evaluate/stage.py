@@ -108,7 +108,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     _logger.info(format_console(build_parts(comparison, context)))
     write_rollouts(folder.path, questions, trajectories)
     thumbnails = ThumbnailStore(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
-    write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, thumbnails)
+    write_comparison(folder.path, comparison, results, trajectories, context, thumbnails)
     _logger.info(f"report: {(folder.path / REPORT_NAME).resolve()}")
     return {
         "questions": len(questions),
@@ -256,7 +256,6 @@ def _compare(
         retrievers=retrievers,
         latencies=latencies,
         prices=find_prices(settings, models),
-        num_resamples=settings.num_resamples,
         seed=sections.seed,
     )
 
@@ -269,13 +268,7 @@ def _count(comparison: Comparison, results: Mapping[str, Sequence[QuestionResult
 
 
 def count_exposures(stage_dir: Path, address: str, questions: Collection[str]) -> int:
-    """The finished evaluations of a run, those in `_previous` too, that asked any of these as test questions.
-
-    Args:
-        stage_dir: the folder of the evaluation that is running, which does not count.
-        address: where in its run that folder is.
-        questions: their texts.
-    """
+    """The finished evaluations of a run, those in `_previous` too, that asked any of these as test questions."""
     own, asked = stage_dir.resolve(), set(questions)
     earlier = (folder for folder in _list_evaluations(own.parents[address.count("/")]) if folder != own)
     return sum(not asked.isdisjoint(_read_test_questions(folder)) for folder in earlier)

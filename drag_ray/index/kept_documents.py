@@ -36,10 +36,12 @@ _logger = logging.getLogger(__name__)
 
 TABLE_NAME = "documents.parquet"
 _UNREAD = {
-    *("documents", "questions", "allow_unanswerable", "limit_pages", "limit_questions"),
+    *("documents", "questions", "allow_unanswerable", "limit_pages"),
     *("metadata", "metadata_types", "access_column", "test_fraction", "split_by", "seed"),
 }
 """Options of the corpus that no document is read by."""
+_FORMER = {"corpus.ocr_min_chars": 100, "corpus.document_text_mib": 64, "corpus.document_total_cpu_s": 36_000.0}
+"""Constants that were options: an earlier index says what they were then."""
 _GROUP_ROWS = 8_192
 """of the table that are in memory at once"""
 _MAX_HASHED_BYTES = 16 * 2**30
@@ -122,7 +124,7 @@ def describe_reading(corpus: CorpusConfig, identity: Identity, root: Path) -> di
     """All that pages of documents depend on beside their bytes, and the folder that they are named from."""
     options = {f"corpus.{name}": value for name, value in corpus.model_dump(mode="json", exclude=_UNREAD).items()}
     versions = {name: identity.inputs.get(name, "") for name in READERS}
-    return {"version of the stage": identity.version, **options, **versions, _FOLDER: str(_find_folder(root))}
+    return {"version of the stage": identity.version, **_FORMER, **options, **versions, _FOLDER: str(_find_folder(root))}
 
 
 def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, reading_options: dict[str, Any]) -> KeptDocuments:

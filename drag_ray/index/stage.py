@@ -25,7 +25,7 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.question_images import QuestionImages
-from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
+from drag_ray.corpus.questions import check_evidence, read_questions
 from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.document_parts import ReadingCosts
 from drag_ray.corpus.readers.document_process import DocumentProcess, open_process
@@ -33,8 +33,7 @@ from drag_ray.corpus.readers.documents import list_documents
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.split import split_questions
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.examples.chapters import QUESTIONS_NAME
-from drag_ray.examples.commands import build_commands
+from drag_ray.examples.commands import QUESTIONS_NAME, build_commands
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.index.kept_documents import describe_reading, find_kept
@@ -51,6 +50,8 @@ _logger = logging.getLogger(__name__)
 # Copies from an object store, hidden: they are no files of the stage.
 _DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME, _METADATA_DIR_NAME = ".documents", ".questions", ".metadata"
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
+_PARTS_AT_FULL_COST = 60
+"""Parts of a document that may take all CPU seconds that a part may take, before the others are set aside."""
 _TASKS_PER_CPU = 8
 _PARTS_PER_TASK = 8
 
@@ -94,7 +95,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
     metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
-    drawn, question_problems = _draw_questions(corpus, questions_path, pages, root, folder)
+    drawn, question_problems = _read_questions(corpus, questions_path, pages, root, folder)
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + metadata_problems + question_problems + overlaps
@@ -191,7 +192,7 @@ def _read_documents(contents: dict[Path, str], root: Path, corpus: CorpusConfig,
     if not left:
         return list(plan)
     reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
-    costs = ReadingCosts(parts_dir / "costs", corpus.document_total_cpu_s)
+    costs = ReadingCosts(parts_dir / "costs", _PARTS_AT_FULL_COST * corpus.document_cpu_s)
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])
@@ -253,7 +254,7 @@ def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> 
     return metadata, problems
 
 
-def _draw_questions(
+def _read_questions(
     corpus: CorpusConfig, path: Path | None, pages: pa.Table, root: Path, folder: StageFolder
 ) -> tuple[list[Question], list[Problem]]:
     if path is None:
@@ -269,4 +270,4 @@ def _draw_questions(
             f"corpus.questions {path}: no question with an evidence page in the corpus.{name_first(problems)} "
             "The questions must name files as the pages do."
         )
-    return draw_questions(kept, corpus.limit_questions, corpus.seed), problems
+    return kept, problems

@@ -19,8 +19,8 @@ from drag_ray.finetune.config import FinetuneSections
 from drag_ray.format.config import FormatConfig, FormatSections
 from drag_ray.index.config import READERS, IndexSections
 from drag_ray.process.config import ProcessSections
+from drag_ray.questions.config import JOURNAL_NAME as DRAFTS_NAME
 from drag_ray.questions.config import READ_OF_CORPUS, QuestionsSections
-from drag_ray.questions.outcome import JOURNAL_NAME as DRAFTS_NAME
 from drag_ray.rl.config import LIMITS, READ_OF_FORMAT, UNREAD_OF_FINETUNE, RlSections
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import BEGUN_DIR_NAME, IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES

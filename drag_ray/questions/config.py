@@ -1,4 +1,4 @@
-"""Options of the questions stage."""
+"""Options of the questions stage, and the names of what it leaves."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,12 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
+
+ROWS_NAME = "questions.jsonl"
+REJECTED_NAME = "rejected.jsonl"
+PAGES_NAME = "left_out_pages.jsonl"
+JOURNAL_NAME = "drafts.jsonl"
+
 
 KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison", "path"]
 FilterName = Literal[
@@ -55,21 +61,18 @@ class QuestionsConfig(BaseConfig):
     min_words: int = Field(default=30, ge=1)
     """smallest number of words that a page needs to get questions, without lines that many pages repeat"""
     filters: tuple[FilterName, ...] = tuple(name for name in get_args(FilterName) if name != "one_search")
-    """filters that reject a question: it refers to "this page" (self_reference); it copies a run of words of the page
-    (copied); the index finds the page too early with it, or not at all (rank); the model answers differently when it sees the
+    """filters that reject a question: it refers to "this page" (self_reference); it copies more than eight words of the page in a
+    row (copied); the index finds the page too early with it, or not at all (rank); the model answers differently when it sees the
     page again (answerable), or equally without one of several pages (needs_all); it answers without the page (closed_book);
-    too many other pages answer it too (other_pages); the first page that the question finds answers it (one_search, off by
-    default, because rankers learn from such questions); it nearly repeats another one (near_duplicate)"""
+    more than three other pages answer it too, fewer being evidence as well (other_pages); the first page that the question finds
+    answers it (one_search, off by default, because rankers learn from such questions); it nearly repeats another one
+    (near_duplicate)"""
     anchor_images: bool = False
     """in questions over several pages, show the picture of the first page (corpus.page_images) instead of its name, if the answer
     is on another page and the filters accept the question; otherwise the question stays unchanged"""
     fuzzy: bool = False
     """replace a name in each kept question with a description from the pages, if the filters accept the result and no further
     page answers it; otherwise it stays unchanged"""
-    copied_words: int = Field(default=8, ge=1)
-    """words that a question may copy in a row (filter copied)"""
-    max_other_pages: int = Field(default=3, ge=0)
-    """other pages that may answer a question too, which are evidence as well (filter other_pages)"""
     min_rank: int = Field(default=1, ge=1)
     """first rank of the page, searched with the question itself, at which a question is kept: 2 rejects questions that need no
     better search (filter rank)"""

@@ -11,8 +11,8 @@ from drag_ray import schemas
 from drag_ray.corpus.questions import QUESTIONS_NAME, hash_text, is_measurable, read_split
 from drag_ray.corpus.verdicts import Verdict, is_seen
 from drag_ray.errors import DataError
+from drag_ray.questions.config import REJECTED_NAME
 from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, Reason
-from drag_ray.questions.outcome import REJECTED_NAME
 from drag_ray.storage.appended_lines import read_lines
 from drag_ray.types import Question
 
@@ -34,7 +34,6 @@ def list_items(index_dir: Path, written_dir: Path | None, num_left_out: int) -> 
     """The test questions of a run, and some that its filters have left out, in an order that does not tell them apart.
 
     Args:
-        index_dir: the folder of the index stage.
         written_dir: that of the stage `questions`, where it has finished.
         num_left_out: drafts that filters have left out, of each filter as many as of the others if it has them.
 
@@ -47,7 +46,7 @@ def list_items(index_dir: Path, written_dir: Path | None, num_left_out: int) -> 
     has_own = schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS, ["id"]).num_rows > 0
     drafts = read_lines(written_dir / REJECTED_NAME, DRAFT) if written_dir and not has_own else []
     left_out = [ReviewItem(draft.to_question(), draft.reason) for draft in _draw_left_out(drafts, num_left_out)]
-    return _shuffle([*tested, *left_out])
+    return sorted([*tested, *left_out], key=lambda item: hash_text(item.question.id, 1))
 
 
 def _draw_left_out(drafts: Iterable[Draft], number: int) -> list[Draft]:
@@ -56,10 +55,6 @@ def _draw_left_out(drafts: Iterable[Draft], number: int) -> list[Draft]:
         by_filter[draft.reason].append(draft)
     turns = zip_longest(*(by_filter[reason] for reason in _JUDGED))
     return [draft for draft in chain.from_iterable(turns) if draft][:number]
-
-
-def _shuffle(items: Iterable[ReviewItem]) -> list[ReviewItem]:
-    return sorted(items, key=lambda item: hash_text(item.question.id, 1))
 
 
 def format_agreement(items: Sequence[ReviewItem], verdicts: Mapping[str, Verdict]) -> str:

@@ -21,10 +21,9 @@ from drag_ray.corpus.links import read_links
 from drag_ray.corpus.near_duplicates import find_near_duplicates, write_near_duplicates
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.errors import BudgetError, ConfigError, DataError
-from drag_ray.questions.config import WALKS, QuestionsSections
+from drag_ray.questions.config import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME, WALKS, QuestionsSections
 from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated, split_drafts
-from drag_ray.questions.orders import Order, plan_orders
-from drag_ray.questions.outcome import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME
+from drag_ray.questions.links import Order, plan_orders
 from drag_ray.questions.pages import PageText, Unfit, find_unfit, spread_pages
 from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout import journal

@@ -20,9 +20,8 @@ from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import FilterName, QuestionsConfig, RewritingName
-from drag_ray.questions.drafts import DRAFT, Draft, Reason, Rewriting
-from drag_ray.questions.filters import copies_run, refers_to_page
-from drag_ray.questions.orders import Order
+from drag_ray.questions.drafts import DRAFT, Draft, Reason, Rewriting, copies_run, refers_to_page
+from drag_ray.questions.links import Order
 from drag_ray.questions.pages import PageText
 from drag_ray.questions.prompts import REPLY_FORM, read_answer, read_written, write_answer_prompt, write_prompt
 from drag_ray.questions.rewriting import (
@@ -41,6 +40,8 @@ from drag_ray.types import Evidence
 
 _MAX_DETAIL_CHARS = 500
 _NUM_SEARCHED = 10
+_MAX_OTHER_PAGES = 3
+"""Pages that may answer a question of one page too; more make it ambiguous."""
 """pages of a search that may answer a question too"""
 DRAFT_COLUMN = "draft"
 """of a worker's table, with a draft as JSON in each row"""
@@ -66,15 +67,7 @@ class Chunk(NamedTuple):
 
 
 class QuestionWriter:
-    """Writes chunks of questions, many at once.
-
-    Args:
-        settings: of the stage.
-        seed: of the run.
-        options: to run with.
-        recorder: is told of the load.
-        keep: calls functions where the folder of the stage is seen.
-    """
+    """Writes chunks of questions, many at once."""
 
     def __init__(self, settings: QuestionsConfig, seed: int, options: WorkerOptions, recorder: Recorder, keep: Keep) -> None:
         self._settings = settings
@@ -131,7 +124,7 @@ class QuestionWriter:
         if written is None:
             return replace(draft, reason="unreadable", detail=reply[:_MAX_DETAIL_CHARS])
         draft = replace(draft, question=written.question, answer=written.answer)
-        max_others = settings.max_other_pages if len(shown) == 1 else None
+        max_others = _MAX_OTHER_PAGES if len(shown) == 1 else None
         draft = await self._judge(draft, order, chars, settings.filters, max_others)
         if settings.anchor_images and len(order.pages) > 1 and order.pages[0].image and not draft.reason:
             draft = await self._rewrite("anchored", draft, order, chars)
@@ -151,7 +144,7 @@ class QuestionWriter:
         settings, texts = self._settings, [page.text for page in order.pages]
         if "self_reference" in filters and refers_to_page(draft.question):
             return replace(draft, reason="self_reference")
-        if "copied" in filters and any(copies_run(draft.question, text, settings.copied_words) for text in texts):
+        if "copied" in filters and any(copies_run(draft.question, text) for text in texts):
             return replace(draft, reason="copied")
         if "rank" in filters:
             draft = replace(draft, rank=await asyncio.to_thread(self._find_rank, draft))

@@ -46,11 +46,8 @@ SYNTAX_HELP: dict[str, str] = {
 class SearchConfig(BaseConfig):
     """Options of the analysis of pages and the language of queries.
 
-    Ranking is BM25 with k1 = 1.2 and b = 0.75. Tantivy fixes both, and its Python binding has no way to set them. A pair that is
-    chosen by training questions puts evidence a little higher in some collections and finds no more of it among the first 50
-    pages (`benchmarks/results/tune.json`); what reads pages gains several times as much. On retrieval sets the best pair over
-    k1 from 0.6 to 2 and b from 0.3 to 1 (measured with bm25s, same terms) would add to nDCG@10 0.004 on SciFact's training
-    questions, 0.009 on Cranfield and 0.011 on CISI.
+    Ranking is BM25 with k1 = 1.2 and b = 0.75, which Tantivy fixes. A pair chosen by training questions puts evidence a little
+    higher in some collections; what reads pages gains several times as much (`benchmarks/results/tune.json`).
     """
 
     analyzer: AnalyzerName = "english"
@@ -64,8 +61,6 @@ class SearchConfig(BaseConfig):
     max_query_ms: int = Field(default=300, ge=1)
     """estimated milliseconds that a query may cost on one core; the most expensive parts of a costlier one are left out, broad
     patterns first, and its turn records that (`partial_search`)"""
-    num_shards: int = Field(default=8, ge=1, le=256)
-    """parts of the corpus that are indexed in parallel; rankings do not depend on it, and from 8 on the parts are merged"""
 
 
 class EmbeddingConfig(BaseConfig):
@@ -94,7 +89,10 @@ class EmbeddingConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _moves_on(self) -> Self:
-        check_overlap(self.overlap_tokens, self.window_tokens)
+        if self.overlap_tokens >= self.window_tokens:
+            raise ValueError(
+                f"overlap_tokens is {self.overlap_tokens}, which must be less than window_tokens ({self.window_tokens})"
+            )
         return self
 
 
@@ -168,17 +166,5 @@ class RerankConfig(ReaderConfig):
     question's rare words; 0 reads all of it, in windows. The default is that of its rows (format.relevance_chars) for a
     trained reranker, and 0 for others"""
     window_tokens: int = Field(default=384, ge=8)
-    """tokens of the windows of a page that is read whole; it scores as its best window"""
-    overlap_tokens: int = Field(default=64, ge=0)
-    """tokens that a window shares with the one before it"""
-
-    @model_validator(mode="after")
-    def _moves_on(self) -> Self:
-        check_overlap(self.overlap_tokens, self.window_tokens)
-        return self
-
-
-def check_overlap(overlap_tokens: int, window_tokens: int) -> None:
-    """ValueError unless windows of so many tokens move on."""
-    if overlap_tokens >= window_tokens:
-        raise ValueError(f"overlap_tokens is {overlap_tokens}, which must be less than window_tokens ({window_tokens})")
+    """tokens of the windows of a page that is read whole, of which a sixth is that of the window before; it scores as its best
+    window"""

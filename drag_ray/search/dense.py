@@ -107,10 +107,6 @@ def fuse_rankings(rankings: Sequence[Sequence[Hit]], k: int = RRF_K) -> list[Hit
     """All pages of the rankings, best first; equal scores in order of (file, page).
 
     The score of a page is the sum of 1 / (k + rank) over the rankings that have it.
-
-    Args:
-        rankings: of one question, each with ranks from 1.
-        k: the constant of the sum.
     """
     scores: dict[tuple[str, int], float] = {}
     for ranking in rankings:
@@ -143,9 +139,9 @@ def fuse_scores(words: Sequence[Hit], dense: Sequence[Hit], dense_weight: float,
     return _order(scores)
 
 
-def fuse(words: Sequence[Hit], dense: Sequence[Hit], dense_weight: float | None, depth: int, k: int = RRF_K) -> list[Hit]:
+def fuse(words: Sequence[Hit], dense: Sequence[Hit], dense_weight: float | None, depth: int) -> list[Hit]:
     """The fusion of what words and vectors find: by scores with a weight, by ranks without one."""
-    return fuse_rankings([words, dense], k) if dense_weight is None else fuse_scores(words, dense, dense_weight, depth)
+    return fuse_rankings([words, dense]) if dense_weight is None else fuse_scores(words, dense, dense_weight, depth)
 
 
 def _order(scores: Mapping[tuple[str, int], float]) -> list[Hit]:
@@ -160,7 +156,6 @@ class HybridSearcher:
         searcher: of the words.
         dense: of the vectors, over the same index.
         depth: pages that each of them finds, at least.
-        k: the constant of a fusion by ranks.
         dense_weight: of the scores of vectors, for a fusion by scores; None fuses by ranks.
     """
 
@@ -169,13 +164,11 @@ class HybridSearcher:
         searcher: Searcher,
         dense: DenseSearcher,
         depth: int = FUSED_DEPTH,
-        k: int = RRF_K,
         dense_weight: float | None = None,
     ) -> None:
         self._searcher = searcher
         self._dense = dense
         self._depth = depth
-        self._k = k
         self._dense_weight = dense_weight
 
     def search(self, text: str, top_k: int) -> Hits:
@@ -209,14 +202,14 @@ class HybridSearcher:
 
     def weigh(self, dense_weight: float | None) -> "HybridSearcher":
         """The same with another weight of the vectors."""
-        return HybridSearcher(self._searcher, self._dense, self._depth, self._k, dense_weight)
+        return HybridSearcher(self._searcher, self._dense, self._depth, dense_weight)
 
     def restrict(self, searcher: Searcher) -> "HybridSearcher":
         """The same for a searcher that finds some of the pages alone."""
-        return HybridSearcher(searcher, self._dense.restrict(searcher), self._depth, self._k, self._dense_weight)
+        return HybridSearcher(searcher, self._dense.restrict(searcher), self._depth, self._dense_weight)
 
     def _fuse(self, words: Hits, dense: Hits, top_k: int) -> Hits:
-        fused = fuse(words, dense, self._dense_weight, max(self._depth, top_k), self._k)
+        fused = fuse(words, dense, self._dense_weight, max(self._depth, top_k))
         return Hits(fused[:top_k], words.is_partial or dense.is_partial)
 
     def page(self, hit: Hit) -> Page:

@@ -12,12 +12,13 @@ The file name is not part of the searchable text: a query cannot ask for the pag
 
 import os
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from typing import get_args
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from drag_ray.search.page_table import PageTable, compute_order, map_texts, writ
 from drag_ray.search.shards import build_tantivy
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import new_folder, replaced_folder
-from drag_ray.storage.file_access import writing
+from drag_ray.storage.file_access import explain_memory, writing
 from drag_ray.storage.json_text import parse_json
 
 INDEX_NAME = "index.json"
@@ -85,7 +86,7 @@ def _write_index(
 ) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
     documents = _write_metadata(metadata, scratch) if metadata else ()
-    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards, documents)
+    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, documents)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
         num_pages=len(order),
@@ -159,11 +160,6 @@ def write_checksums(folder: Path) -> None:
 def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) -> None:
     """Look quickly whether the files of an index, or of its vectors, are what was written.
 
-    Args:
-        folder: with a list of its files.
-        last_file: the last one in order of their names.
-        whole: look at every byte instead.
-
     Raises:
         SearchIndexError: names those that are not, and what was found and expected.
     """
@@ -211,10 +207,6 @@ def copy_to_node(index_dir: Path, node_dir: Path) -> Path:
 
     It lies under the hash of its list of files, so an index that is built anew gets a copy of its own. Nothing is removed.
 
-    Args:
-        index_dir: what `build_index` wrote.
-        node_dir: on the node's own disk; made if it is not there.
-
     Raises:
         SearchIndexError: there is no index, or what came of it is not what was written.
         ArtifactError: the disk refuses.
@@ -238,3 +230,43 @@ def _copy(index_dir: Path, copy: Path) -> None:
         damage = checksums.find_damage(scratch, listed, whole=True)
         if damage:
             raise SearchIndexError(f"{index_dir}: damaged, or on its way here: {checksums.describe_damage(damage)}. {REBUILD}")
+
+
+_PANIC = "PanicException"
+"""Rust's panic in Python. It derives from BaseException, and its class cannot be imported."""
+
+
+class _OpenIndex(Protocol):
+    index_dir: Path
+
+
+Index = TypeVar("Index", bound=_OpenIndex)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def guard(
+    method: Callable[Concatenate[Index, Arguments], Result],
+) -> Callable[Concatenate[Index, Arguments], Result]:
+    """A method that reads an index, with its errors over damaged files, and of memory, as SearchIndexErrors."""
+
+    @wraps(method)
+    def guarded(index: Index, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return method(index, *args, **kwargs)
+        except MemoryError as error:
+            raise SearchIndexError(f"{index.index_dir}: cannot be read: {explain_memory(error)}") from error
+        except BaseException as error:
+            if not _may_be_damage(error):
+                raise
+            raise SearchIndexError(
+                f"{index.index_dir}: cannot be read ({type(error).__name__}: {error}); its files may be damaged. "
+                "This looks at every byte and builds it again if they are: python jobs/index.py --verify"
+            ) from None
+
+    return guarded
+
+
+def _may_be_damage(error: BaseException) -> bool:
+    is_raised = isinstance(error, ValueError | LookupError | ArithmeticError | OSError) and not isinstance(error, DragRayError)
+    return is_raised or type(error).__name__ == _PANIC

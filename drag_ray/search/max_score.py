@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tantivy import DocAddress, Occur, Query, Schema, Searcher
 
-from drag_ray.search.budget import POSTING_S, Budget
+from drag_ray.search.query import POSTING_S, Budget
 from drag_ray.search.shards import TEXT
 
 TopHits = list[tuple[float, DocAddress]]

@@ -35,11 +35,7 @@ def normalise_name(name: str) -> str:
 
 
 class FileNames:
-    """The files of a collection, found by their names.
-
-    Args:
-        names: each once.
-    """
+    """The files of a collection, found by their names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
@@ -127,11 +123,7 @@ def _read_batches(source: Path) -> Iterator[pa.RecordBatch]:
 
 
 def map_texts(path: Path) -> pa.ChunkedArray:
-    """The texts of a page table by row, in the mapped file.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-    """
+    """The texts of a page table by row, in the mapped file. Raises ArtifactError: the file cannot be read."""
     with reading(path, _REBUILD):
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["text"]
 
@@ -166,11 +158,7 @@ class _Strings:
 
 
 class PageTable:
-    """An open page table.
-
-    Raises:
-        SearchIndexError: the file is missing, cut short or of another layout.
-    """
+    """An open page table. Raises SearchIndexError: the file is missing, cut short or of another layout."""
 
     def __init__(self, path: Path) -> None:
         try:

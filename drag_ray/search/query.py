@@ -5,18 +5,89 @@ analyzer, and the query language is read by the parser beside this file. Each te
 the text field by name, so nothing in a query can reach another field, raise, or crash the process.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import polars as pl
 from tantivy import Occur, Query, Schema, Searcher
 
 from drag_ray.search.analyzer import Analyzer
-from drag_ray.search.budget import PHRASE_POSTING_S, POSTING_S, Budget
 from drag_ray.search.config import Operator, Syntax
 from drag_ray.search.shards import TEXT
 from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term, join, parse_query
-from drag_ray.search.vocabulary import Vocabulary
 from drag_ray.search.weighted_words import read_weight
+
+SCAN_S = 0.15e-6
+"""Seconds to compare a term with a pattern. All of these are CPU times on one core of an AMD EPYC, rounded up."""
+EXPANDED_S = 2e-6
+"""Looking up a term that a pattern stands for."""
+POSTING_S = 5e-9
+"""Reading an entry of a term: that it is on a page."""
+PHRASE_POSTING_S = 40e-9
+"""Reading an entry of a term with its places on the page."""
+HIT_S = 1e-6
+"""Taking a page out of a ranking."""
+
+
+class Budget:
+    """The budget that is left for one query.
+
+    Attributes:
+        left_s: in seconds.
+        is_exceeded: something did not fit and was left out.
+    """
+
+    def __init__(self, milliseconds: float) -> None:
+        self.left_s = milliseconds / 1_000
+        self.is_exceeded = False
+
+    def spend(self, seconds: float) -> bool:
+        """Take so much off, and True; if it does not fit, nothing, and False."""
+        fits = seconds <= self.left_s
+        self.left_s -= seconds if fits else 0.0
+        self.is_exceeded |= not fits
+        return fits
+
+
+MAX_TERMS = 1_000_000
+"""The commonest terms of an index, so many, are what patterns can stand for. Reading them takes 2 s when an index is opened."""
+MAX_FORM_CHARS = 64
+"""A longer pattern stands for its `literal` alone: each letter of a term may be compared with each of a pattern."""
+
+
+class Vocabulary:
+    """The terms of an index, the commonest first.
+
+    Args:
+        counted: each with the number of pages that hold it, in this order; at most `MAX_TERMS`.
+    """
+
+    def __init__(self, counted: Sequence[tuple[str, int]]) -> None:
+        self._terms = pl.Series([term for term, _ in counted], dtype=pl.String)
+        self._doc_freqs = pl.Series([doc_freq for _, doc_freq in counted], dtype=pl.Int64)
+
+    def expand(self, node: Pattern, budget: Budget) -> list[str] | None:
+        """The terms that a pattern stands for; None if the budget does not allow to find or to read them all."""
+        if not budget.spend(len(self._terms) * SCAN_S):
+            return None
+        budget.is_exceeded |= len(self._terms) == MAX_TERMS
+        matched = match_pattern(node, self._terms)
+        cost_s = int(matched.sum()) * EXPANDED_S + int(self._doc_freqs.filter(matched).sum()) * POSTING_S
+        return self._terms.filter(matched).to_list() if budget.spend(cost_s) else None
+
+
+def match_pattern(pattern: Pattern, terms: pl.Series) -> pl.Series:
+    """For each term whether it has the form of the pattern, or is its `literal`."""
+    is_literal = (terms == pattern.literal) & bool(pattern.literal)
+    if len(pattern.form) > MAX_FORM_CHARS:
+        return is_literal
+    return is_literal | terms.str.contains(f"^(?:{_to_regex(pattern.form)})$")
+
+
+def _to_regex(form: str) -> str:
+    return "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in form)
+
 
 MAX_QUERY_CHARS = 2_000
 """A query is truncated before the word that goes over it: the cost of a query grows with its terms."""

@@ -11,13 +11,15 @@ from tantivy import FieldType, Occur, Query
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.budget import HIT_S, Budget
 from drag_ray.search.config import Operator, SearchConfig, Syntax
-from drag_ray.search.guard import guard
-from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, read_record
+from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, guard, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
 from drag_ray.search.query import (
+    HIT_S,
+    MAX_TERMS,
+    Budget,
     IndexReader,
+    Vocabulary,
     build_query,
     clean,
     expand,
@@ -29,7 +31,6 @@ from drag_ray.search.query import (
 )
 from drag_ray.search.shards import DOCUMENT, ROW, TEXT, open_index
 from drag_ray.search.syntax import Node
-from drag_ray.search.vocabulary import MAX_TERMS, Vocabulary
 from drag_ray.types import Found
 
 _OPTIONS = ("analyzer", "syntax", "operator", "max_query_ms")
@@ -48,7 +49,6 @@ class Ranker:
     """An index that is open for ranking. Safe to share between threads; every `top_k` is at least 1.
 
     Args:
-        index_dir: what `build_index` wrote.
         operator: how the words of a query combine; the index's own by default.
         syntax: what the operators in a query mean; the index's own by default.
 

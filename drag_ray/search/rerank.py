@@ -28,9 +28,7 @@ class PageRanker:
     """A model over the pages of an index. Safe to share between threads where the model is.
 
     Args:
-        searcher: the index, which has the texts.
         score: the model that reads; None orders by features alone.
-        page_chars: characters that it reads of a page (`rerank.page_chars`).
         weight: of its scores beside those of the search, or of the features, as in `put_in_order`.
         features: take the place of the search's scores.
     """
@@ -80,7 +78,6 @@ def put_in_order(
     Args:
         hits: of a search, with its own scores.
         scores: of a model, by the page; none where its weight is 0.
-        top_k: pages wanted.
         weight: of the model's scores; below 1 others have the rest, both standardised over these pages. Or factors of both.
         first: these others, one for each page; the search's own where nothing is said.
     """
@@ -111,9 +108,6 @@ def cut_passage(searcher: Searcher, page: Hit | Evidence, question: str, max_cha
     """A page's text; of a longer one its beginning and, on a line of its own, the part with most of the question's rare words.
 
     Args:
-        searcher: the index.
-        page: one of its pages.
-        question: what somebody wants to know.
         max_chars: characters of the passage at most; 0 for the page as it is.
 
     Raises:

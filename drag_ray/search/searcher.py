@@ -9,8 +9,7 @@ import numpy as np
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.config import ColumnType, Operator, Syntax
-from drag_ray.search.guard import guard
-from drag_ray.search.index import PAGES_NAME, REBUILD
+from drag_ray.search.index import PAGES_NAME, REBUILD, guard
 from drag_ray.search.metadata import Filter, FilterError, read_metadata
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.query import clean, read_additions

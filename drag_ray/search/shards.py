@@ -28,6 +28,8 @@ _WRITER_HEAP_BYTES = 256 * 1024 * 1024
 _MERGE_HEAP_BYTES = 16 * 1024 * 1024
 _BATCH_PAGES = 1_024
 _SHARD_MIN_PAGES = 256
+_NUM_SHARDS = 8
+"""Parts that are indexed in parallel. Rankings do not depend on it; fewer than 8 would not be merged."""
 _META, _MANAGED = "meta.json", ".managed.json"
 
 
@@ -49,15 +51,13 @@ def open_index(tantivy_dir: Path, analyzer_name: str) -> tantivy.Index:
     return index
 
 
-def build_tantivy(
-    texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, num_shards: int, documents: Sequence[int] = ()
-) -> None:
+def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, documents: Sequence[int] = ()) -> None:
     """Index `texts` (n strings, in the order of their rows) on all cores, with the places of their documents where there are any.
 
     A small collection is one shard: starting a writer costs more than a few hundred pages do.
     """
     num_pages = len(texts)
-    num_shards = 1 if num_pages < _SHARD_MIN_PAGES * num_shards else num_shards
+    num_shards = 1 if num_pages < _SHARD_MIN_PAGES * _NUM_SHARDS else _NUM_SHARDS
     bounds = [num_pages * number // num_shards for number in range(num_shards + 1)]
     shard_dirs = [tantivy_dir / f"shard-{number}" for number in range(num_shards)]
     with (

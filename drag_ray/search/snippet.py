@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from drag_ray.search.analyzer import Token
+from drag_ray.search.query import match_pattern
 from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term
-from drag_ray.search.vocabulary import match_pattern
 
 _WORD_END = re.compile(r"\s")
 _ROUNDING = 1e-9
@@ -42,9 +42,6 @@ def choose_window(text: str, matched: Sequence[Token], weigh: Callable[[str], fl
     """(start, end) of the window of at most `max_chars` characters whose distinct terms weigh most; the first of equals.
 
     Args:
-        text: the page.
-        matched: its matched terms in order; none give the page's beginning.
-        weigh: how much a term counts.
         max_chars: at least 1.
     """
     weights = {term: weigh(term) for term in {token.term for token in matched}}

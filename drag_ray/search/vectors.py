@@ -77,8 +77,6 @@ def write_vectors(
     Args:
         parts: rows, ascending within and between the parts, int64 (n,), and vectors, float32 (n, dimensions); as many of both as
             the record says.
-        vectors_dir: their folder.
-        record: what made them.
         keys: of what each was made of, `KEY_TYPE`; without them no later index keeps any.
 
     Raises:
@@ -109,10 +107,6 @@ def _write_header(stream: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]
 
 class PageVectors:
     """The vectors of an index, open for search. Safe to share between threads.
-
-    Args:
-        vectors_dir: what `write_vectors` wrote.
-        index_fingerprint: of the index that is searched.
 
     Raises:
         SearchIndexError: there are none, they are damaged, or they are of another index.
@@ -159,9 +153,6 @@ class PageVectors:
 class EarlierVectors:
     """The vectors of an earlier index, by what they were made of.
 
-    Args:
-        vectors_dir: what `write_vectors` wrote.
-
     Raises:
         SearchIndexError: there are none with keys, or they are not what was written.
         ArtifactError: memory is used up.
@@ -207,11 +198,7 @@ def _open_files(vectors_dir: Path, shape: tuple[int, int]) -> tuple[np.ndarray, 
 
 
 def read_vectors_record(vectors_dir: Path, index_fingerprint: str) -> VectorsRecord:
-    """The record of an index's vectors.
-
-    Raises:
-        SearchIndexError: there are none, it is damaged, or they are of another index.
-    """
+    """The record of an index's vectors. Raises SearchIndexError: there are none, it is damaged, or they are of another index."""
     record = _read_record(vectors_dir)
     if record.index_fingerprint != index_fingerprint:
         of_others = f"vectors of the index {record.index_fingerprint}, this one is {index_fingerprint}"

@@ -99,8 +99,6 @@ class ServeConfig(BaseConfig):
     """seconds of a higher load before another engine starts"""
     downscale_delay_s: float = Field(default=600, ge=0)
     """seconds of a lower load before an engine ends"""
-    drain_timeout_s: float = Field(default=600, ge=0)
-    """seconds that a stopping engine has for its running requests"""
     tool_call_parser: str = AUTO
     """vLLM's parser of tool calls, for chats with tools; auto takes that of the model's family, or of adapters that were
     trained to call functions, and none for an unknown family; empty for none"""
@@ -161,11 +159,7 @@ class ServeSections(Sections):
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     def check(self) -> None:
-        """Refuse to serve what is served already.
-
-        Raises:
-            ConfigError: the model is behind an endpoint.
-        """
+        """Refuse to serve what is served already. Raises ConfigError: the model is behind an endpoint."""
         if self.engine.backend == "openai":
             raise ConfigError(
                 f"engine.backend openai: {self.engine.model!r} is served at {self.engine.endpoint.address} already. Set "

@@ -110,14 +110,7 @@ def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
 def open_live_index(
     settings: AppSettings, engine: Any, adapters: Mapping[str, Any], use_model: UseModel, champions: Champions | None = None
 ) -> LiveIndex | None:
-    """The index with an engine; None for an endpoint without one.
-
-    Args:
-        settings: what is served.
-        engine: vLLM's `AsyncLLM`.
-        adapters, use_model: as of `ServedModels`.
-        champions: as of `SearchService`.
-    """
+    """The index with an engine; None for an endpoint without one."""
     if not settings.index_dir:
         return None
     base_name = settings.serve.served_name
@@ -139,18 +132,8 @@ def open_live_index(
     return LiveIndex(settings, open_service)
 
 
-def open_champions(settings: AppSettings) -> Champions | None:
-    """The champions of the run whose index is served; None where none is."""
-    return Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
-
-
 def open_adapter_folders(settings: AppSettings, model: str) -> AdapterFolders:
-    """The folders from which requests may load adapters.
-
-    Args:
-        settings: what is served.
-        model: the folder of its base model.
-    """
+    """The folders from which requests may load adapters."""
     base = read_base_model(model, name=settings.engine.model)
     fingerprint = read_fingerprint(Path(settings.index_dir)) if settings.index_dir else ""
     return AdapterFolders(settings.serve, base, settings.agent, settings.max_lora_rank, fingerprint)
@@ -161,11 +144,6 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, call_registry: CallReg
 
     They have vLLM's names and fields. Its own would change the one engine that a request reaches, and drop from it an adapter
     that requests still use.
-
-    Args:
-        app: the application.
-        folders: what may be loaded.
-        call_registry: loads into all engines.
     """
 
     async def load(request: Request) -> Response:
@@ -185,11 +163,7 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, call_registry: CallReg
 
 
 def _require_index(request: Request) -> LiveIndex:
-    """The application's index.
-
-    Raises:
-        RefusalError: it has none.
-    """
+    """The application's index. Raises RefusalError: it has none."""
     live_index: LiveIndex | None = request.app.state.live_index
     if live_index is None:
         raise RefusalError(404, _NO_INDEX)
@@ -291,7 +265,6 @@ async def build_openai_app(
     """Start an engine and build the application that serves it.
 
     Args:
-        settings: what is served.
         adapters: takes the engine's adapters over, and loads those of the settings.
         call_registry: loads and unloads adapters for requests.
         count_replicas: how many answer behind the same address.
@@ -376,7 +349,7 @@ def build_guarded_app(
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
-    app.state.champions = champions = open_champions(settings)
+    app.state.champions = champions = Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
     if settings.feedback_dir and champions:
         feedback = FeedbackService(Path(settings.feedback_dir), config.feedback)
         add_feedback_route(app, feedback, TrialService(feedback, champions, config.trial.share))

@@ -38,6 +38,8 @@ def keep_targets(logger: logging.Logger) -> Generator[None]:
 
 
 APP_NAME, _DEPLOYMENT_NAME = "drag_ray", "openai"
+_DRAIN_TIMEOUT_S = 600
+"""Of an ending engine, for its running requests."""
 _REGISTRY_NAME = "adapters"
 _RETRY_AFTER_S = 1
 _NUM_BESIDE = 512
@@ -133,7 +135,7 @@ def build_application(settings: AppSettings, use_gpu: bool) -> serve.Application
         max_ongoing_requests=REQUESTS_PER_SEQUENCE * engine.max_num_seqs + config.max_queued_requests + _NUM_BESIDE,
         max_queued_requests=_NUM_BESIDE,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
-        graceful_shutdown_timeout_s=config.drain_timeout_s,
+        graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
     )
     return deployment.bind(replace(settings, allows_prompt_logprobs=use_gpu))
 

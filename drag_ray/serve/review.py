@@ -55,12 +55,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Review:
-    """The questions of a run that are looked at, and the verdicts on them.
-
-    Args:
-        run_dir: of the run, whose index has finished.
-        items: the questions, in their order on the page.
-    """
+    """The questions of a run that are looked at, and the verdicts on them."""
 
     def __init__(self, run_dir: Path, items: Sequence[ReviewItem]) -> None:
         self.items = items
@@ -192,11 +187,7 @@ def build_app(review: Review, key: str) -> Starlette:
 
 
 def serve_review(review: Review, port: int) -> None:
-    """Serve the page on this machine until Ctrl-C, and print its address.
-
-    Raises:
-        ServeError: the port is taken.
-    """
+    """Serve the page on this machine until Ctrl-C, and print its address. Raises ServeError: the port is taken."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with listener:

@@ -29,12 +29,8 @@ class ServedModel:
 class ServedModels:
     """The base model and the adapters that are loaded at this moment.
 
-    Attributes:
-        base_name: that of the base model.
-
     Args:
         adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
-        base_name: its name in requests.
         default_name: the name of the model that is asked where a request names none.
         own: how the base model is asked, and adapters whose folders do not say.
         use_model: stands around what is asked of a model.

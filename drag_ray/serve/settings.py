@@ -87,8 +87,6 @@ def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: I
     """The parsers that the options name, or those of the model's family, which its chat template shows.
 
     Args:
-        config: may name parsers.
-        template: the model's chat template.
         reasons: whether the model reasons unless it is told not to.
         records: how the adapters are asked. One endpoint has one parser for all of its models, so what they learned goes before.
 
@@ -149,16 +147,11 @@ class AppSettings:
             adapters are there at least.
         agent: how the base model is asked, and adapters that do not say how they are.
         adapters: folders by name.
-        max_lora_rank: one of vLLM's ranks.
         keys: recognise the keys; none where requests need none.
-        index_dir: the search index; empty for an endpoint without one.
+        index_dir: the search index; empty for an endpoint without one, as is `run_dir`.
         vectors_dir: that of its vectors, there or not.
-        run_dir: folder of the run whose index is searched; empty for an endpoint without one.
-        feedback_dir: where feedback is kept; empty where none is taken.
-        trial: on requests that name no model; None for none.
-        parsers: of the replies to chats.
+        trial: on requests that name no model.
         question_weights: by the names of models that an evaluation found them for.
-        telemetry: where spans of searches go.
         allows_prompt_logprobs: whether requests may ask for them. On a CPU they end vLLM's engine where requests to other
             adapters are in its batch.
     """

@@ -20,11 +20,6 @@ def open_trial(
 ) -> Trial | None:
     """The trial of the options, recorded in the ledger of the run; None for none.
 
-    Args:
-        run_dir: folder of the run whose index is served.
-        adapters: folders by name.
-        agents: of what is served, by name.
-
     Raises:
         ConfigError: the challenger, or what stands for the champion, is not served, or cannot do what it is to do.
         ServeError: the champion of the ledger is not served.

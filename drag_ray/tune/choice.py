@@ -26,12 +26,7 @@ RECALL_CUTOFFS = (20, 50)
 
 @dataclass(frozen=True)
 class Part:
-    """Questions that were searched.
-
-    Attributes:
-        questions: with evidence.
-        ranks: of each first stage, for each question the ranks of its evidence.
-    """
+    """Questions that were searched."""
 
     questions: Sequence[Question]
     ranks: Mapping[FirstStage, Sequence[tuple[int, ...]]]
@@ -71,9 +66,7 @@ class Decision:
         measure: what it rests on.
         kept: the first stage that was there.
         best: the one that is best on the choosing part; the same where none is better.
-        gain: of `best` over `kept` on the checking part, None where they are the same or nothing can be told.
-        low: lower end of its interval.
-        high: upper end.
+        gain: of `best` over `kept` on the checking part, with its interval; None where they are the same or nothing can be told.
     """
 
     measure: str
@@ -127,13 +120,6 @@ class Choice:
 def choose(parts: tuple[Part, Part], stages: Sequence[FirstStage], agent: AgentConfig, depth: int, seed: int) -> Choice:
     """Choose the words of the question by the MRR that they have alone, then what is shown by its MRR, and what a reranker reads
     by its recall at `depth`.
-
-    Args:
-        parts: to choose by, and to check by.
-        stages: of `list_first_stages`.
-        agent: as it is configured.
-        depth: pages that a reranker reads.
-        seed: of the bootstrap.
     """
     configured = find_configured(agent)
     if reason := find_reason(*parts):
@@ -178,16 +164,7 @@ def decide(
     parts: tuple[Part, Part],
     seed: int,
 ) -> Decision:
-    """Choose the first stage with the best mean on the choosing part; of equal ones that which is there, then the earlier one.
-
-    Args:
-        measure: the name of what is compared.
-        compute: the values of a first stage, one a question.
-        stages: to choose from, the simpler ones first.
-        kept: the one that is there.
-        parts: to choose by, and to check by.
-        seed: of the bootstrap.
-    """
+    """Choose the first stage with the best mean on the choosing part; of equal ones that which is there, then the earlier one."""
     choosing, checking = parts
     best = max([kept, *stages], key=lambda stage: round(float(compute(choosing, stage).mean()), 9))
     if best == kept:

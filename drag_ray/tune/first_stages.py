@@ -60,13 +60,7 @@ def list_first_stages(agent: AgentConfig, has_vectors: bool) -> list[FirstStage]
 
 @dataclass(frozen=True)
 class RankEvidence:
-    """From questions to the ranks of their evidence by each first stage, none where it is not among the first `FUSED_DEPTH`.
-
-    Attributes:
-        index_dir: the folder of the index stage.
-        agent: asks as it asks for a question to which nothing is added.
-        stages: of `list_first_stages`.
-    """
+    """From questions to the ranks of their evidence by each first stage, none where it is not among the first `FUSED_DEPTH`."""
 
     index_dir: Path
     agent: AgentConfig

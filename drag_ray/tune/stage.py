@@ -69,12 +69,6 @@ def divide_questions(
 ) -> tuple[list[Question], list[Question]]:
     """Training questions to choose by, and others to check by, which share no document, no group and no near-duplicate page.
 
-    Args:
-        index_dir: the folder of the index stage.
-        limit: questions to draw; 0 takes all.
-        seed: of the draw and of the division.
-        written_dir: the folder of the stage `questions`, where it is read.
-
     Raises:
         DataError: there is none with evidence, or a table cannot be read.
     """

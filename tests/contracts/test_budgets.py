@@ -12,40 +12,40 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_690,
-    "api": 1_300,
-    "baselines": 2_110,
+    "api": 1_290,
+    "baselines": 1_920,
     "cli": 730,
     "cluster": 1_230,
     "collect": 190,
-    "corpus": 4_470,
+    "corpus": 4_330,
     "embed": 90,
     "engine": 3_800,
-    "evaluate": 5_810,
-    "examples": 280,
+    "evaluate": 5_610,
+    "examples": 260,
     "feedback": 1_760,
     "finetune": 5_730,
     "format": 2_680,
-    "index": 960,
+    "index": 970,
     "pipeline": 1_390,
     "process": 2_560,
-    "questions": 1_570,
+    "questions": 1_540,
     "recipes": 1_230,
     "rl": 1_030,
     "rollout": 3_140,
-    "search": 3_090,
-    "serve": 5_880,
+    "search": 3_000,
+    "serve": 5_770,
     "stage_runs": 780,
     "storage": 900,
     "tools": 2_490,
     "transcripts": 730,
-    "tune": 560,
-    "": 1_320,
+    "tune": 520,
+    "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 459
-OPTIONS = 389
+FILES = 447
+OPTIONS = 358
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_660
+TEST_LINES = 54_640
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

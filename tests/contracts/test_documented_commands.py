@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from figures import ROOT, list_files
 
-from drag_ray.api.sections import PIPELINE, list_sections
+from drag_ray.api.run_folder import PIPELINE, list_sections
 from drag_ray.cli.endpoint_commands import ENDPOINT_COMMANDS
 from drag_ray.cli.file_commands import FILE_COMMANDS
 from drag_ray.cli.main import main

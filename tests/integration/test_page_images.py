@@ -43,7 +43,7 @@ from drag_ray.engine.vllm_client import VllmClient
 from drag_ray.errors import PromptTooLongError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
-from drag_ray.questions.orders import Order
+from drag_ray.questions.links import Order
 from drag_ray.questions.pages import PageText
 from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout import journal

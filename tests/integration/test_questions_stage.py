@@ -71,7 +71,7 @@ def configure(run_dir: Path, served: ChatServer, **options: Any) -> RunConfig:
     engine = {"backend": "openai", "model": "scripted", "endpoint": terms}
     corpus = {"documents": "none", "questions": "", "test_fraction": options.pop("test_fraction", 0.5)}
     rollout = {"concurrent_rollouts": 1, "chunk_rollouts": 1}
-    settings = {"questions": {"limit": 0, "min_words": 5, "copied_words": 6, **options}}
+    settings = {"questions": {"limit": 0, "min_words": 5, **options}}
     return build(RunConfig, {"run_dir": run_dir, "engine": engine, "corpus": corpus, "rollout": rollout, **settings})
 
 

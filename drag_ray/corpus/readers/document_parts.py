@@ -44,28 +44,19 @@ class ReadingCosts:
         self._max_cpu_s = max_cpu_s
 
     def find_reason(self, span: Span) -> str | None:
-        """The reason not to read a part; None if it is read.
-
-        Raises:
-            ArtifactError: the folder cannot be listed.
-        """
+        """The reason not to read a part; None if it is read. Raises ArtifactError: the folder cannot be listed."""
         if span.last_page is None:
             return None
         parts = list_folder(self._locate(span))
         if sum(part.suffix == _OVERRUN for part in parts) >= MAX_OVERRUNS:
             return f"not read: {MAX_OVERRUNS} parts of this document went beyond a limit. Print it to a new PDF or remove it."
         if sum(int(part.stem.rpartition("-")[2]) for part in parts) >= self._max_cpu_s:
-            limit = f"{self._max_cpu_s:g} CPU seconds (corpus.document_total_cpu_s)"
+            limit = f"{self._max_cpu_s:g} CPU seconds (60 times corpus.document_cpu_s)"
             return f"not read: other parts of this document took {limit}. Raise the limit, split the document or remove it."
         return None
 
     def add(self, span: Span, cpu_s: float, overrun: bool = False) -> None:
         """Note what a part of a document has cost, in whole seconds; a document that is read at once is not read again anyway.
-
-        Args:
-            span: the part.
-            cpu_s: CPU seconds.
-            overrun: it went beyond a limit.
 
         Raises:
             ArtifactError: nothing can be written.
@@ -100,11 +91,7 @@ Read = Callable[[Span], tuple[list[Page], list[Problem]]]
 
 
 def plan_parts(documents: Sequence[Path], count: Callable[[Path], int]) -> Iterator[Part]:
-    """The documents in their order, cut into parts.
-
-    Args:
-        count: the number of pages of a large document.
-    """
+    """The documents in their order, cut into parts."""
     small: list[Span] = []
     num_bytes = 0
     for path in documents:
@@ -164,7 +151,6 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
     page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
 
     Args:
-        part_paths: the files of all parts, in the documents' order.
         limit: pages to keep at most; 0 keeps all.
 
     Raises:

@@ -1,7 +1,7 @@
 """Documents on disk: PDFs, images, texts and tables of pages, which are JSONL (DRAG's OCR format) or Parquet."""
 
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from drag_ray.corpus.records import (
 )
 from drag_ray.corpus.text import to_printable
 from drag_ray.errors import DataError
-from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import HIDDEN
 from drag_ray.types import Page
 
@@ -52,10 +51,8 @@ def read_image(
     it does is set aside, and a file that it cannot open raises.
 
     Args:
-        path: the image.
         file: the name that the pages carry, relative to the documents' folder.
         reader: does OCR and page images; without OCR a page has no text.
-        first_page: the first page to read, from 1.
         last_page: the last page to read; the file's last one by default.
 
     Raises:
@@ -121,7 +118,6 @@ def list_documents(root: Path, *beside: Path | None) -> tuple[list[Path], list[P
     the files beside the documents are passed over; everything else that is no document is a problem.
 
     Args:
-        root: the file or the folder.
         beside: the files of questions and metadata, in case that they lie there too.
 
     Raises:
@@ -253,15 +249,6 @@ def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
         last_pages[page.file] = max(last_pages.get(page.file, 0), page.total_pages, page.page_number)
     refuse_page_zero(path, problems)
     return [replace(page, total_pages=last_pages[page.file]) for page in pages.values()], problems
-
-
-def write_pages(path: Path, pages: Iterable[Page]) -> None:
-    """Write pages as JSONL in DRAG's OCR format, whole or not at all; `service` holds the text's source."""
-    rows = [
-        {"file": p.file, "page_number": p.page_number, "total_pages": p.total_pages, "text": p.text, "service": p.text_source}
-        for p in pages
-    ]
-    artifacts.write_jsonl(path, rows)
 
 
 def _parse_page(record: dict[str, Any]) -> Page:

@@ -18,12 +18,7 @@ Render = Callable[[float, int], Image.Image]
 
 
 class PageReader:
-    """Finishes pages of PDFs and images as the options of OCR and page images say.
-
-    Args:
-        config: the options.
-        images: where page images go.
-    """
+    """Finishes pages of PDFs and images as the options of OCR and page images say."""
 
     def __init__(self, config: CorpusConfig, images: ImageStore) -> None:
         self.config = config

@@ -19,7 +19,7 @@ from drag_ray.corpus.links import add_links
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.page_reader import PageReader, Render
-from drag_ray.corpus.readers.pdf_annotations import (
+from drag_ray.corpus.readers.pdf_text import (
     Box,
     Entry,
     clip,
@@ -28,8 +28,8 @@ from drag_ray.corpus.readers.pdf_annotations import (
     list_pinned_files,
     overlap,
     read_entries,
+    read_text,
 )
-from drag_ray.corpus.readers.pdf_text import read_text
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
 from drag_ray.types import Page
@@ -44,6 +44,8 @@ _NO_LETTER = "\x01\x03-\x08\x0b\x0e-\x1f\x7f-\x9f\ue000-\uf01f\uf021-\uf8ff\ufff
 _BROKEN_WORD = re.compile(f"[^\\W_][{_NO_LETTER}]|[{_NO_LETTER}]{{2}}")
 _MIN_BROKEN_WORDS = 3
 _SAMPLE_CHARS = 300
+_FEW_LETTERS = 100
+"""Letters and digits below which a text layer holds little."""
 _MAX_UNMAPPED = 0.05
 _PAGE_LETTERS = 2_500
 """what a page full of text has at least"""
@@ -154,11 +156,7 @@ _MAX_LINKS = 10_000
 
 
 def count_pdf_pages(path: Path) -> int:
-    """The number of pages of a PDF.
-
-    Raises:
-        DataError: the file is missing, truncated, encrypted or has no pages.
-    """
+    """The number of pages of a PDF. Raises DataError: the file is missing, truncated, encrypted or has no pages."""
     with _open(path) as document:
         return len(document)
 
@@ -169,10 +167,8 @@ def read_pdf(
     """The pages of a PDF in order, and what was set aside; a page without text has an empty one.
 
     Args:
-        path: the PDF.
         file: the name that the pages carry, relative to the documents' folder.
         reader: does OCR and page images; none for the text layer alone.
-        first_page: the first page to read, from 1.
         last_page: the last page to read; the PDF's last one by default.
 
     Raises:
@@ -214,11 +210,7 @@ def read_pdf(
 
 
 def render_page(path: Path, page_number: int, dpi: float, max_pixels: int) -> bytes:
-    """The JPEG of a page, counted from 1, of at most `max_pixels`.
-
-    Raises:
-        DataError: as `read_pdf`, or it has no such page.
-    """
+    """The JPEG of a page, counted from 1, of at most `max_pixels`. Raises DataError: as `read_pdf`, or it has no such page."""
     with _open(path) as document:
         if not 1 <= page_number <= len(document):
             raise DataError(f"{path}: has {len(document)} pages, got page {page_number}.")
@@ -272,7 +264,7 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
             shows_something = bool(entries) or next(list_objects(page), None) is not None
             return _TextLayer(text, config is not None and shows_something, "", files, links)
         doubt = diagnose(page, text_page, text, entries)
-        if config.ocr == "off" or count_letters(text, limit=config.ocr_min_chars) >= config.ocr_min_chars:
+        if config.ocr == "off" or count_letters(text, limit=_FEW_LETTERS) >= _FEW_LETTERS:
             return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files, links)
         # That OCR reads a scan is nothing to report.
         return _TextLayer(text, bool(doubt) or _may_hold_more(text, page), doubt if doubt == UNREADABLE else "", files, links)

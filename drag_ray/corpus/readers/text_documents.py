@@ -52,6 +52,8 @@ _EXTRACTORS = {
 }
 """How the bytes of a file become text with page breaks; all raise DataError where they are not what the suffix says."""
 _WORD_SUFFIX = ".docx"
+_MAX_BYTES = 64 * 2**20
+"""Of a text, or of what a .docx unpacks to without its pictures."""
 TEXT_SUFFIXES = (*_EXTRACTORS, _WORD_SUFFIX)
 _WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]{{1,100}}")
 """A run without blanks, of 100 characters at most, or a character of a script that puts no spaces between words."""
@@ -61,15 +63,13 @@ def read_text_document(path: Path, file: str, reader: PageReader) -> list[Page]:
     """The pages of a `.txt`, `.md`, `.html` or `.docx` in order.
 
     Args:
-        path: the document.
         file: the name that the pages carry, relative to the documents' folder.
-        reader: has the options.
 
     Raises:
         DataError: it is larger than allowed, in an unknown encoding, not what its suffix says, or has too many pages.
         MemoryError: memory is used up.
     """
-    whole = _extract(path, reader.config.document_text_mib * 2**20)
+    whole = _extract(path, _MAX_BYTES)
     texts: list[str] = []
     ends: list[int] = []
     for text in cut_pages(whole.text, reader.config.page_words):

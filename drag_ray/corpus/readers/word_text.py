@@ -27,15 +27,7 @@ _STRICT = {
 
 
 class WordPackage:
-    """An open `.docx`. Use it as a context manager.
-
-    Args:
-        path: the file.
-        max_bytes: that its texts may hold, unpacked.
-
-    Raises:
-        DataError: it is no `.docx`, or holds more.
-    """
+    """An open `.docx`. Use it as a context manager. Raises DataError: it is no `.docx`, or holds more."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         if not zipfile.is_zipfile(path):
@@ -56,11 +48,7 @@ class WordPackage:
         self._archive.close()
 
     def read_body(self) -> Any:
-        """The root of the main part.
-
-        Raises:
-            DataError: there is none.
-        """
+        """The root of the main part. Raises DataError: there is none."""
         if self._main not in self._names:
             raise DataError(f"is no .docx: holds no {self._main}. Repair it or remove it.")
         return self._parse(self._main)
@@ -97,7 +85,7 @@ class WordPackage:
 def check_size(num_bytes: int, max_bytes: int) -> None:
     """DataError where a document holds more than one may."""
     if num_bytes > max_bytes:
-        raise DataError(f"holds more than {max_bytes >> 20:,} MiB (corpus.document_text_mib). Split it or remove it.")
+        raise DataError(f"holds more than {max_bytes >> 20:,} MiB. Split it or remove it.")
 
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

@@ -54,7 +54,7 @@ class PairWriter(ABC):
         """The windows of a page's text, which overlap; itself if it has not one token. A part of a page is read at once."""
         if self.page_chars:
             return [text]
-        return cut_windows(self.tokenizer, text, self._config.window_tokens, self._config.overlap_tokens) or [text]
+        return cut_windows(self.tokenizer, text, self._config.window_tokens, self._config.window_tokens // 6) or [text]
 
     @abstractmethod
     def _encode(self, question: str, windows: Sequence[str]) -> list[WrittenPair]:

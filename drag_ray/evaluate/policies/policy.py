@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, list_unserved
 from drag_ray.engine.models.model_files import read_object
@@ -25,18 +24,11 @@ def name_beside(model: str, baseline: str) -> str:
     return f"{model}+{baseline}"
 
 
-def is_without_language_model(policy: str) -> bool:
-    """True if no language model runs when a policy, or what stands beside it as of `name_beside`, is asked a question."""
-    return WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))
-
-
 @dataclass(frozen=True)
 class ModelPolicy:
     """A policy that an engine writes for.
 
     Attributes:
-        name: what it is called in the report.
-        engine: the engine's options for it.
         source: the input of the evaluation that its adapter is; empty for the base model. An adapter that the options
             name is an input of its own.
         is_other: it is another model than the one that is trained, so its gain is not in question.
@@ -57,11 +49,6 @@ def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_
     Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
     both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU. So is one that engines do not
     write with; a whole model that was trained is what it is.
-
-    Args:
-        sections: of the evaluate stage.
-        finetune_dir: the folder of the run's finetune stage, if it was started.
-        has_gpu: whether engines run on GPUs.
 
     Raises:
         ConfigError: an adapter is not written as name=folder or is to be used behind an endpoint, or a name is taken twice.
@@ -97,10 +84,6 @@ def find_prices(settings: EvaluateConfig, models: Sequence[ModelPolicy]) -> Pric
 def choose_subject(models: Sequence[ModelPolicy], finetune_dir: Path | None = None) -> str:
     """The policy whose gain is in question: the run's own adapter, which of several rounds is that of the best, or else the last
     one, or what training started from; empty where there is neither.
-
-    Args:
-        models: the policies that an engine writes for.
-        finetune_dir: the folder of the run's finetune stage, if it was started.
     """
     models = [model for model in models if not model.is_other]
     trained = [model for model in models if model.name not in (BASE_NAME, START_NAME)]

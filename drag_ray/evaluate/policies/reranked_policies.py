@@ -78,8 +78,6 @@ def put_pages_in_order(
     Args:
         trajectories: of each policy and baseline, that of `rerank` as its search has found the pages.
         policies: the names of those that a model writes for.
-        reranker: prepared.
-        index_dir: the folder of the search index.
         read_pages: asked once for all pages; each is read once for a question, whichever policies find it.
 
     Raises:
@@ -109,12 +107,6 @@ def put_pages_in_order(
 def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, reranker: Rerank, stage_dir: Path) -> list[ReadPages]:
     """Read for each question the pages that its rollouts find, each once.
 
-    Args:
-        asked: whose pages are read.
-        search: finds them.
-        reranker: prepared.
-        stage_dir: of the stage that reads; the nodes that see it help.
-
     Raises:
         ConfigError: the model cannot be read, what is searched is damaged, or no node sees the folder.
     """
@@ -143,7 +135,6 @@ def measure_latency(baseline: RawQuestion, index_dir: Path, questions: Sequence[
 
     Args:
         baseline: a reranker, or a search by vectors, prepared.
-        index_dir: the folder of the search index.
         questions: the first `_TIMED` are asked, after one that does not count.
 
     Raises:

@@ -44,7 +44,6 @@ class SearchAsAsked:
 
     Attributes:
         baseline: prepared.
-        index_dir: the folder of the search index.
         depth: pages that are found at least; as many as a rollout keeps where those are more.
     """
 
@@ -73,12 +72,7 @@ class SearchAsAsked:
 
 @dataclass(frozen=True)
 class SearchTermsBeside:
-    """Searches with the weighted terms of rollouts, fused with those by the vectors of their questions.
-
-    Attributes:
-        hybrid: prepared.
-        index_dir: the folder of the search index.
-    """
+    """Searches with the weighted terms of rollouts, fused with those by the vectors of their questions."""
 
     hybrid: Hybrid
     index_dir: Path
@@ -106,12 +100,10 @@ def search_by_both(
     """The trajectories after `rescore_with_retriever`, as `NAME+hybrid`, on all CPUs of the nodes that see the index.
 
     Args:
-        trajectories: of each policy and baseline.
         policies: the names of those that a model writes for.
         weighting: the names of baselines that search for terms with weights. Vectors are of sentences, so what their terms find
             is fused with what the vectors find for the question.
         hybrid: prepared, with the vectors of the index.
-        index_dir: the folder of the search index.
 
     Raises:
         SearchIndexError: the vectors are damaged, or of another index or model.
@@ -136,12 +128,6 @@ def rescore_with_retriever(
     """The replies of each policy with another search, as `POLICY+name`.
 
     A policy that has taken a second turn in any rollout is left out: that turn depends on what the first has found.
-
-    Args:
-        trajectories: of each policy and baseline.
-        policies: the names of those that are searched for.
-        name: what the other search is called.
-        search: asked once for all of them, if there are any.
     """
     once = [policy for policy in policies if all(len(rollout.turns) <= 1 for rollout in trajectories[policy])]
     if several := [policy for policy in policies if policy not in once]:
@@ -246,7 +232,6 @@ def apply_found_weights(
         trajectories: of each policy, on both kinds of questions.
         validation: questions to find the weights on; nothing is changed where there are none.
         weights: to choose among.
-        index: that the rollouts searched.
     """
     ids = {question.id for question in validation}
     kept: dict[str, list[Trajectory]] = {}

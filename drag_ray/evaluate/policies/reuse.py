@@ -42,11 +42,6 @@ def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Seq
 
     The mark that says which policies they are comes last, so a folder without it is a copy that was cut short.
 
-    Args:
-        folder: where they are kept.
-        fingerprints: of each policy by its name, see `fingerprint_policy`.
-        earlier: as of `list_earlier`.
-
     Returns:
         Where the rollouts of a policy are from, if some were copied.
     """

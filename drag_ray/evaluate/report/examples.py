@@ -13,6 +13,8 @@ from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import Transcript, build_transcript, to_page
 from drag_ray.types import Evidence, Hit, Trajectory
 
+_NUM_EXAMPLES = 50
+"""Of each outcome."""
 _PICTURE_BYTES = 10_000_000
 """A page that both policies were shown stands in the report twice."""
 
@@ -117,18 +119,10 @@ def choose_examples(
     criterion: Criterion,
     baseline: str,
     subject: str,
-    num_each: int,
+    num_each: int = _NUM_EXAMPLES,
 ) -> Examples:
     """Up to `num_each` questions of each outcome, those whose id has the lowest SHA-256, so that none is picked; in the order of
     the outcomes, then of the hash.
-
-    Args:
-        trajectories: of each policy.
-        results: of each policy, for the same questions in any order.
-        criterion: what they are judged by.
-        baseline: the policy on the left.
-        subject: the policy on the right.
-        num_each: questions of each outcome.
     """
     after = {result.question_id: result for result in results[subject]}
     judged = {

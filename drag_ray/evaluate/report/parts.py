@@ -153,9 +153,6 @@ def write_report(
 ) -> None:
     """Write `report.html`, whole or not at all. All text from models and files is escaped.
 
-    Args:
-        thumbnails: where pictures are.
-
     Raises:
         ArtifactError: the file cannot be written.
     """
@@ -165,11 +162,7 @@ def write_report(
 def build_report(
     comparison: Comparison, examples: Examples, context: ReportContext, pictures: Mapping[Evidence | str, str]
 ) -> str:
-    """The report as HTML with its figures inline: no script, no external resource.
-
-    Args:
-        pictures: of pages, and of images by their keys, as data URIs.
-    """
+    """The report as HTML with its figures inline: no script, no external resource."""
     questions, *parts, verdict = build_parts(comparison, context)
     return render_page(
         "evaluate/report/report.html.j2",

@@ -51,18 +51,13 @@ class Difference:
     """The metric of `policy` minus that of `reference`, on the same questions.
 
     Attributes:
-        policy: whose metric it is.
-        reference: the policy that is subtracted.
         reference_value: its metric, under the terms of this comparison.
         value: the difference; None where one of them has no value.
-        low: lower end of its interval.
-        high: upper end.
         standard_error: of the value, by the same resamples as the interval; None where it is unknown.
         p_value: of the paired test, not corrected.
         is_at_floor: no permutation was as extreme, so the p-value is an upper bound.
         test: `mcnemar` (exact) for shares where no questions depend on each other, else `sign_flip` (permutation of clusters).
-        num_higher: questions on which the policy's value is above the reference's.
-        num_lower: those on which it is below.
+        num_higher: questions on which the policy's value is above the reference's; `num_lower` below.
         level: below which the p-value has to be: what the correction leaves of 1 - confidence, all of it outside the family.
         detectable: the smallest true difference that these questions would show at this level, None where that is unknown.
         adjusted_p_value: corrected for all tests of the family, None outside it.
@@ -142,14 +137,7 @@ def build_differences(
     measures: Sequence[Measure],
     resampling: Resampling,
 ) -> list[list[Difference]]:
-    """For each pair the difference in each measure.
-
-    Args:
-        tables: of each policy.
-        references: of the reference of each pair of (policy, reference), under the terms of the pair.
-        measures: the columns of the tables.
-        resampling: of the tests too.
-    """
+    """For each pair the difference in each measure."""
     if not references:
         return []
     # One array for all pairs, so that clusters are swapped once.

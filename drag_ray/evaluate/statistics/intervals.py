@@ -120,7 +120,6 @@ def bootstrap_means(values: Floats, clusters: Ints, num_resamples: int, seed: in
         values: shape (num_questions, num_measures).
         clusters: shape (num_questions,), the number of each question's cluster, from 0 without gaps.
         num_resamples: how often all clusters are drawn.
-        seed: of the draws.
 
     Returns:
         Shape (num_resamples, num_measures).

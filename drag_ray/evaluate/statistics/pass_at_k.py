@@ -44,13 +44,6 @@ def compute_pass_rates(
 
     k goes as far as the question with the fewest samples, so that all are of the same questions.  A rollout that failed is one
     that solves nothing.  The samples must not have been stopped at a success (`collect.enough_successes`), or it is biased.
-
-    Args:
-        samples: one result a rollout, several a question; at least one.
-        criterion: says what is solved, and at which turn.
-        confidence: coverage of the intervals, over clusters of questions.
-        num_resamples: bootstrap resamples.
-        seed: of these.
     """
     by_question: dict[str, list[QuestionResult]] = defaultdict(list)
     for sample in samples:

@@ -63,8 +63,6 @@ def build_rows(
     Args:
         results: the results of each policy, for the same questions in the same order.
         pairs: which policies to subtract from which.
-        measures: a row each.
-        resampling: of intervals and tests.
     """
     if not measures:
         return ()

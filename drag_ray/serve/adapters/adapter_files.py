@@ -69,9 +69,6 @@ def read_adapters(adapters: dict[str, Path], base_dir: str, model: str, host: Ag
 
     What cannot be served is refused here, while that costs little, before an engine starts.
 
-    Args:
-        host: the endpoint's own agent.
-
     Raises:
         ServeError: names the adapter, its base model and the one to be served.
     """

@@ -30,11 +30,7 @@ _ROUNDING = 1e-5
 
 
 async def check_effect(engine: Any, adapter: Any) -> None:
-    """Compare what an engine expects after a short text with the adapter and without: three readings.
-
-    Args:
-        engine: vLLM's `AsyncLLM`.
-        adapter: vLLM's `LoRARequest`.
+    """Compare what an engine (vLLM's `AsyncLLM`) expects after a short text with the adapter (a `LoRARequest`) and without.
 
     Raises:
         ServeError: they are not numbers, or differ no more than those of the base model, read twice, do.
@@ -111,11 +107,7 @@ class EngineAdapters:
     an adapter whose name is gone, or given to another, stays in the engine until its last request is over.
 
     Args:
-        base_name: the name of the base model.
         check_effect: is asked of each adapter that was loaded, before anybody is answered by it.
-
-    Attributes:
-        table: what the engine has.
     """
 
     def __init__(self, base_name: str, check_effect: CheckEffect = check_effect) -> None:
@@ -176,7 +168,6 @@ class EngineAdapters:
         All are loaded before any name changes, so that each name is that of one adapter throughout.
 
         Args:
-            table: of the registry.
             needs_all: refuse an adapter that cannot be loaded. Otherwise the log says so, and the engine goes on without it:
                 what was loaded once may be gone when another engine starts.
 
@@ -252,9 +243,7 @@ class AdapterRegistry:
     """Keeps the table of adapters. Changes are made one after another; only the wait for requests under way is not in the line.
 
     Args:
-        table: that the endpoint starts with.
         places: adapters that an engine can hold at once; None for any number.
-        broadcast: reaches the engines.
     """
 
     def __init__(self, table: AdapterTable, places: int | None, broadcast: Broadcast) -> None:
@@ -274,7 +263,6 @@ class AdapterRegistry:
         """Load an adapter into all engines, to the end even if who asked for it hangs up.
 
         Args:
-            name: of the adapter.
             path: its folder, which all engines can read.
             replaces: whether it may take the name of another adapter, whose requests go on with that one and are waited for.
 

@@ -81,8 +81,6 @@ class Guard:
     Requests that need an engine which has died are told to come back, those among them that it was answering.
 
     Args:
-        app: what is guarded.
-        rules: what is let through.
         use_model: stands around requests that generate.
         has_died: whether the engine is gone for good.
         admission: where requests that need an engine wait for it; None lets them all through. No other request waits.

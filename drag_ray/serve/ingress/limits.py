@@ -48,12 +48,7 @@ class RefusalError(ServeError):
 
 
 def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
-    """The refusal (404) of a request to an unknown model.
-
-    Args:
-        name: as the request has it.
-        served: the names of those that are.
-    """
+    """The refusal (404) of a request to an unknown model."""
     names = list(served)
     more = f" and {len(names) - _MAX_NAMES} more (GET /v1/models)" if len(names) > _MAX_NAMES else ""
     listed = ", ".join(repr(name) for name in names[:_MAX_NAMES])
@@ -65,7 +60,6 @@ class Limits:
     """Limits of one request.
 
     Attributes:
-        config: has the numbers.
         allows_prompt_logprobs: whether a request may ask for them.
     """
 
@@ -73,20 +67,12 @@ class Limits:
     allows_prompt_logprobs: bool = True
 
     def check_size(self, num_bytes: int) -> None:
-        """Refuse a request of so many bytes.
-
-        Raises:
-            RefusalError: it is too large.
-        """
+        """Refuse a request of so many bytes. Raises RefusalError: it is too large."""
         if num_bytes > self.config.max_body_mib * _MIB:
             raise RefusalError(413, f"the request is larger than serve.max_body_mib, {self.config.max_body_mib:g} MiB.")
 
     def check_question(self, question: str) -> None:
-        """Refuse a question of so many characters.
-
-        Raises:
-            RefusalError: it is too long.
-        """
+        """Refuse a question of so many characters. Raises RefusalError: it is too long."""
         if len(question) > self.config.max_question_chars:
             raise RefusalError(
                 400,
@@ -96,11 +82,7 @@ class Limits:
 
     @asynccontextmanager
     async def limit_reply(self) -> AsyncGenerator[None]:
-        """Give a reply no more than its time.
-
-        Raises:
-            BudgetError: it took longer. This ends the whole rollout.
-        """
+        """Give a reply no more than its time. Raises BudgetError: it took longer. This ends the whole rollout."""
         try:
             async with asyncio.timeout(self.config.max_reply_s):
                 yield
@@ -162,11 +144,7 @@ class Limits:
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """The JSON object that a request holds.
-
-    Raises:
-        RefusalError: it holds none.
-    """
+    """The JSON object that a request holds. Raises RefusalError: it holds none."""
     try:
         parsed = parse_json(body)
     except ValueError as error:

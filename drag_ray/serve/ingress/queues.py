@@ -27,13 +27,7 @@ _RETRY_AFTER_WAIT_S = 5
 
 
 class Admission:
-    """The queue before one engine, first come, first served. For one event loop.
-
-    Args:
-        max_ongoing: requests that the engine is given at once.
-        max_queued: requests that wait at most.
-        max_wait_s: seconds that one of them waits at most.
-    """
+    """The queue before one engine, first come, first served. For one event loop."""
 
     def __init__(self, max_ongoing: int, max_queued: int, max_wait_s: float) -> None:
         self._places = asyncio.Semaphore(max_ongoing)
@@ -134,11 +128,7 @@ _current_turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 
 def end_turns_at(engine: Any) -> None:
-    """Have the turn of a request end once the engine has it.
-
-    Args:
-        engine: vLLM's `AsyncLLM`, which is given every request by its `add_request`.
-    """
+    """Have the turn of a request end once the engine, vLLM's `AsyncLLM`, has it."""
     take = engine.add_request
 
     async def take_and_end_turn(*arguments: Any, **options: Any) -> Any:

@@ -37,9 +37,6 @@ PackFn = Callable[[int], None]
 class EventSize:
     """Size of an event in tokens: as many as the engine writes for a stream from one of its messages to the next.
 
-    Args:
-        pack: is told when that changes.
-
     Attributes:
         num_tokens: of an event of a stream that begins now.
     """
@@ -71,11 +68,6 @@ class StreamPacing:
 
     The first events go at once, with what the application sends in the same breath, and so do the last. An answer that is no
     stream of events passes through as it is.
-
-    Args:
-        app: what is wrapped.
-        count_replicas: how many replicas share the proxy.
-        pack: as of `EventSize`.
     """
 
     def __init__(self, app: ASGIApp, count_replicas: Callable[[], int] = lambda: 1, pack: PackFn = lambda _: None) -> None:

@@ -13,12 +13,11 @@ from drag_ray.agent.config import AgentConfig, Example, RerankOptions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline
-from drag_ray.baselines.dense import Dense, Hybrid, HybridConfig, IndexDense, IndexHybrid
+from drag_ray.baselines.dense import Dense, Hybrid, IndexDense, IndexHybrid
 from drag_ray.baselines.passages import Hyde, PassageConfig, PassageExample, Query2doc
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
@@ -34,7 +33,6 @@ DRAWN = "<search>rotor limits</search>"
 EXAMPLE = PassageExample("Where is the fuel pump?", "The fuel pump is behind the tank.")
 PREPARED: dict[str, Baseline] = {
     **{name: baseline() for name, baseline in BASELINES.items()},
-    "rm3": Rm3(Rm3Config(max_doc_share=1)),
     "hyde": Hyde(PassageConfig(max_tokens=77)),
     "query2doc": Query2doc(PassageConfig(max_tokens=77), (EXAMPLE,)),
 }
@@ -55,8 +53,7 @@ def prepare(searcher: Searcher) -> dict[str, Baseline]:
     rerank = Rerank(RerankedConfig(model=str(searcher.index_dir.parent / "cross_encoder"), depth=3))
     return {
         **PREPARED,
-        **{baseline.name: baseline(vectors_dir) for baseline in (Dense, IndexDense)},
-        **{baseline.name: baseline(vectors_dir, HybridConfig(depth=3)) for baseline in (Hybrid, IndexHybrid)},
+        **{baseline.name: baseline(vectors_dir) for baseline in (Dense, IndexDense, Hybrid, IndexHybrid)},
         "rerank": rerank,
     }
 
@@ -99,7 +96,8 @@ def test_the_question_is_the_query_whatever_the_agent_is_shown(name: str, query:
     assert ask(name, searcher, examples=examples).turns[0].query == query
 
 
-def test_rm3_records_the_weighted_terms_that_it_searched(searcher: Searcher) -> None:
+def test_rm3_records_the_weighted_terms_that_it_searched(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drag_ray.baselines.rm3._MAX_PAGE_SHARE", 1)
     [turn] = ask("rm3", searcher).turns
     weights = dict(part.split("^") for part in turn.query.split())
     assert sum(map(float, weights.values())) == pytest.approx(1, abs=1e-4)
@@ -119,7 +117,7 @@ def test_dense_and_hybrid_ask_the_question_of_the_vectors(searcher: Searcher) ->
 
 @pytest.mark.parametrize("retrieval", ["bm25", "hybrid"])
 def test_reranking_finds_what_the_named_search_finds_before_it_is_put_in_order(retrieval: str, searcher: Searcher) -> None:
-    found_by = Hybrid(searcher.index_dir.parent / "vectors", HybridConfig(depth=3)) if retrieval == "hybrid" else RawQuestion()
+    found_by = Hybrid(searcher.index_dir.parent / "vectors") if retrieval == "hybrid" else RawQuestion()
     reader = Rerank(RerankedConfig(model="any", depth=2), found_by).open_searcher(searcher)
     expected = found_by.open_searcher(searcher).search(QUESTION.question, 2)
     assert reader.search(QUESTION.question, 2) == expected

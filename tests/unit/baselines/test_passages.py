@@ -6,6 +6,7 @@ import pytest
 from factories import build_page, build_question
 
 from drag_ray import schemas
+from drag_ray.baselines import passages
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.passages import Hyde, PassageConfig, PassageExample, Query2doc, extract_passage, read_examples
 from drag_ray.baselines.registry import BaselineSections
@@ -74,19 +75,16 @@ def index_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_examples_are_training_questions_with_their_own_page(index_dir: Path) -> None:
-    examples = read_examples(index_dir, num_examples=3, passage_chars=6, seed=1)
+def test_examples_are_training_questions_with_their_own_page(index_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passages, "_NUM_EXAMPLES", 3)
+    monkeypatch.setattr(passages, "_EXAMPLE_CHARS", 6)
+    examples = read_examples(index_dir, seed=1)
     assert len(examples) == 3
     for example in examples:
         number = int(example.question[-1])
         assert number <= 4
         assert example.passage == f"page {number}"
-    assert read_examples(index_dir, 3, 6, seed=1) == examples
-    assert read_examples(index_dir, 0, 6, seed=1) == ()
-
-
-def test_query2doc_is_prepared_with_as_many_examples_as_its_options_say(index_dir: Path) -> None:
-    options = PassageConfig(num_examples=2, example_chars=6, max_tokens=7)
-    sections = BaselineSections.model_validate({"passage": options})
+    assert read_examples(index_dir, seed=1) == examples
+    sections = BaselineSections.model_validate({"passage": {"max_tokens": 7}})
     prepared = Query2doc.prepare(Sources(sections, index_dir, seed=1))
-    assert prepared == Query2doc(options, read_examples(index_dir, 2, 6, seed=1))
+    assert prepared == Query2doc(PassageConfig(max_tokens=7), examples)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from drag_ray.baselines.baseline import Baseline, Sources
-from drag_ray.baselines.dense import Dense, Hybrid, HybridConfig
+from drag_ray.baselines.dense import Dense, Hybrid
+from drag_ray.baselines.passages import Hyde, PassageConfig
 from drag_ray.baselines.registry import BASELINES, list_engine_sections
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
@@ -34,22 +34,21 @@ def test_the_options_of_a_baseline_are_a_section_that_names_it(baseline: type[Ba
 
 
 def test_options_reach_the_baselines() -> None:
-    evaluate = load(RunConfig, ["--evaluate.rm3.fb-docs", "7"]).evaluate
-    assert BASELINES["rm3"].prepare(Sources(evaluate, Path(), 0)) == Rm3(Rm3Config(fb_docs=7))
+    evaluate = load(RunConfig, ["--evaluate.passage.max-tokens", "7"]).evaluate
+    assert BASELINES["hyde"].prepare(Sources(evaluate, Path(), 0)) == Hyde(PassageConfig(max_tokens=7))
 
 
 def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
-    evaluate = load(RunConfig, ["--evaluate.hybrid.depth", "30", "--evaluate.hybrid.rrf-k", "10"]).evaluate
+    evaluate = EvaluateConfig()
     for name in ("dense", "hybrid"):
         with pytest.raises(ConfigError, match=rf"baselines '{name}': .* has no vectors .*jobs/index\.py --embedding\.model"):
             BASELINES[name].prepare(Sources(evaluate, tmp_path, 0))
     (tmp_path / "vectors").mkdir()
     (tmp_path / "vectors" / "vectors.json").write_text("{}")
     assert BASELINES["dense"].prepare(Sources(evaluate, tmp_path, 0)) == Dense(tmp_path / "vectors")
-    options = HybridConfig(depth=30, rrf_k=10)
-    assert BASELINES["hybrid"].prepare(Sources(evaluate, tmp_path, 0)) == Hybrid(tmp_path / "vectors", options)
+    assert BASELINES["hybrid"].prepare(Sources(evaluate, tmp_path, 0)) == Hybrid(tmp_path / "vectors")
     weighing = Sources(evaluate, tmp_path, 0, dense_weight=0.7)
-    assert BASELINES["hybrid"].prepare(weighing) == Hybrid(tmp_path / "vectors", options, 0.7)
+    assert BASELINES["hybrid"].prepare(weighing) == Hybrid(tmp_path / "vectors", 0.7)
 
 
 def test_vectors_that_were_made_again_stand_beside_those_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,15 +80,13 @@ def test_reranking_needs_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("any_model_ranks")
 def test_reranking_of_what_vectors_find_needs_vectors(tmp_path: Path) -> None:
-    named = ["--evaluate.rerank.model", "ranker", "--evaluate.rerank.retrieval", "hybrid", "--evaluate.hybrid.depth", "30"]
-    evaluate = load(RunConfig, named).evaluate
+    evaluate = load(RunConfig, ["--evaluate.rerank.model", "ranker", "--evaluate.rerank.retrieval", "hybrid"]).evaluate
     with pytest.raises(ConfigError, match=r"has no vectors .*jobs/index\.py --embedding\.model"):
         BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
     (tmp_path / "vectors").mkdir()
     (tmp_path / "vectors" / "vectors.json").write_text("{}")
     baseline = BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
-    hybrid = Hybrid(tmp_path / "vectors", HybridConfig(depth=30))
-    assert baseline == Rerank(RerankedConfig(model="ranker", retrieval="hybrid"), hybrid)
+    assert baseline == Rerank(RerankedConfig(model="ranker", retrieval="hybrid"), Hybrid(tmp_path / "vectors"))
 
 
 def test_the_baselines_that_an_engine_writes_for_are_told_apart() -> None:

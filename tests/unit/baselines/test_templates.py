@@ -12,19 +12,16 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import RolloutTask
-from drag_ray.baselines import template_search
+from drag_ray.baselines import templates as module
 from drag_ray.baselines.question_words import QuestionWords, choose_kind, compute_jaccard, find_kinds
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
-from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.template_search import Trial, climb, find_templates, find_templates_once
-from drag_ray.baselines.templates import Templates
+from drag_ray.baselines.templates import Templates, Trial, climb, find_templates, find_templates_once
 from drag_ray.baselines.weights import vary_words, write_words
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind, Evidence, Question
 
 DISEASES = ["gout", "mumps", "rabies", "scurvy", "tetanus", "typhus", "cholera", "measles", "asthma", "polio", "rickets", "lupus"]
 TREATED, SEEN = frozenset({"how", "is", "treated"}), frozenset({"what", "are", "the", "signs", "of"})
-OPTIONS = TemplateConfig(least_questions=6, tried_questions=12, num_words=3, num_candidates=6, question_weight=1)
 
 
 def kind(*words: str) -> frozenset[str]:
@@ -116,7 +113,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = [
         build_page(file=f"{disease}.pdf", page_number=number, text=f"{disease} {text}")
         for disease in DISEASES
-        for number, text in enumerate(("therapy with some drugs at home", "fever, rash"), start=1)
+        for number, text in enumerate(("therapy with drugs at home", "fever, rash"), start=1)
     ]
     write_index(folder, pages, [])
     return folder / "search_index"
@@ -125,7 +122,10 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def templates(questions: list[Question], index_dir: Path) -> Templates:
     words = QuestionWords([question.question for question in questions])
-    return Templates(OPTIONS, words, find_templates(questions, words, index_dir, OPTIONS, seed=0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_LEAST_QUESTIONS", 6)
+        patch.setattr(module, "_NUM_TRIED", 12)
+        return Templates(words, find_templates(questions, words, index_dir, seed=0))
 
 
 @pytest.mark.seconds
@@ -133,7 +133,7 @@ def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> 
     assert set(templates.templates) == {TREATED, SEEN}
     # The pages of signs are shorter, so they come first without a word: nothing is to be gained there.
     assert templates.templates[SEEN] == {}
-    assert set(templates.templates[TREATED]) <= {"therapy", "drugs", "some", "home"}
+    assert set(templates.templates[TREATED]) <= {"therapy", "drugs", "home"}
     assert templates.templates[TREATED]
     assert templates.find_template("How is beriberi treated?") == templates.templates[TREATED]
     assert templates.find_template("Why?") == {}
@@ -141,7 +141,7 @@ def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> 
 
 def test_words_that_gain_on_the_questions_that_they_were_found_on_alone_are_left_out(index_dir: Path) -> None:
     treated, seen = ([ask(disease, asked) for disease in DISEASES] for asked in ("treated", "seen"))
-    trial = Trial(index_dir, tuple(treated[:8]), tuple(treated[8:]), ("therapy",), OPTIONS)
+    trial = Trial(index_dir, tuple(treated[:8]), tuple(treated[8:]), ("therapy",))
     assert trial.find_words()
     assert replace(trial, checked=tuple(seen[8:])).find_words() == {}
     assert replace(trial, candidates=("beriberi",)).find_words() == {}
@@ -154,23 +154,13 @@ def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyP
         asked.append((questions, words.pick("How is it treated?"), *rest))
         return {TREATED: {"therapy": len(asked)}}
 
-    monkeypatch.setattr(template_search, "find_templates", find)
+    monkeypatch.setattr(module, "find_templates", find)
     questions = tuple(ask(disease, "treated") for disease in DISEASES)
-    folder, options = Path("index"), OPTIONS.model_dump_json()
-    assert [find_templates_once(questions, folder, "one", options, 0)[1] for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
-    assert asked == [(questions, TREATED, folder, OPTIONS, 0)]
-    assert find_templates_once(questions, folder, "other", options, 0)[1] == {TREATED: {"therapy": 2}}
-    assert find_templates_once(questions[1:], folder, "other", options, 0)[1] == {TREATED: {"therapy": 3}}
-
-
-def test_the_least_numbers_of_questions_leave_some_to_check_with(index_dir: Path) -> None:
-    questions = [ask(disease, "treated") for disease in DISEASES[:5]]
-    words = QuestionWords([question.question for question in questions])
-    options = TemplateConfig(least_questions=5, tried_questions=2)
-    assert set(find_templates(questions, words, index_dir, options, seed=0)) == {TREATED}
-    for too_few in ({"least_questions": 4}, {"tried_questions": 1}):
-        with pytest.raises(ValueError, match="greater than or equal"):
-            TemplateConfig.model_validate(too_few)
+    folder = Path("index")
+    assert [find_templates_once(questions, folder, "one", 0)[1] for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
+    assert asked == [(questions, TREATED, folder, 0)]
+    assert find_templates_once(questions, folder, "other", 0)[1] == {TREATED: {"therapy": 2}}
+    assert find_templates_once(questions[1:], folder, "other", 0)[1] == {TREATED: {"therapy": 3}}
 
 
 @pytest.mark.seconds

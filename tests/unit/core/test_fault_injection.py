@@ -74,7 +74,7 @@ def read_stage(run_dir: Path) -> None:
 
 
 def build(folder: Path) -> None:
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig(num_shards=1))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
 
 
 def prepare_index(folder: Path) -> None:

@@ -81,7 +81,7 @@ def write_pages(folder: Path) -> None:
 
 
 def build(folder: Path) -> None:
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig(num_shards=1))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.errors import ConfigError
 from drag_ray.examples import commands
-from drag_ray.examples.chapters import Entry, render_chapter
-from drag_ray.examples.commands import build_commands, read_reference, read_titles
+from drag_ray.examples.commands import Entry, build_commands, read_reference, read_titles, render_chapter
 
 
 def build_entry(name="numpy.f", body="A body."):

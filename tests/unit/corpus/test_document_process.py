@@ -101,7 +101,7 @@ def test_the_parts_of_a_document_have_a_limit_together(process: DocumentProcess,
     found = [process.read(Span(path, 1, last), tmp_path, reader, costs) for last in range(1, 6)]  # a second each, rounded up
     assert [len(pages) for pages, _ in found] == [1, 1, 1, 0, 0]
     assert [problem.reason for _, problems in found for problem in problems] == [
-        "not read: other parts of this document took 3 CPU seconds (corpus.document_total_cpu_s). "
+        "not read: other parts of this document took 3 CPU seconds (60 times corpus.document_cpu_s). "
         "Raise the limit, split the document or remove it."
     ] * 2
     assert process.read(Span(path), tmp_path, reader, costs)[1] == []  # a document that is read at once has its own limit

@@ -189,12 +189,12 @@ def test_ocr_is_decided_page_by_page_and_recorded(tmp_path, seen, mode, by_ocr):
     assert pages[2].text == ("seen" if mode == "always" else "Page 3 of 7")
 
 
-def test_the_threshold_counts_letters_and_digits(tmp_path, seen):
+def test_the_threshold_counts_letters_and_digits(tmp_path, seen, monkeypatch):
     path = write_mixed_pdf(tmp_path / "a.pdf")
-    read_with(tmp_path, path, ocr_min_chars=161)
-    assert len(seen) == 5
-    read_with(tmp_path, path, ocr_min_chars=160)
-    assert len(seen) == 5 + 4
+    for threshold, num_seen in ((161, 5), (160, 5 + 4)):
+        monkeypatch.setattr("drag_ray.corpus.readers.pdf._FEW_LETTERS", threshold)
+        read_with(tmp_path, path)
+        assert len(seen) == num_seen
 
 
 def test_a_page_at_which_ocr_fails_keeps_its_text_layer(tmp_path, monkeypatch):

@@ -314,7 +314,7 @@ def test_numbers_have_the_forms_of_word(number: int, form: str, written: str) ->
         ("a.docx", b"\xd0\xcf\x11\xe0 an older format", "is no .docx"),
         ("a.docx", build_word(build_paragraphs("x"))[:-30], "is no .docx"),
         ("a.docx", build_word("<w:p>" * 5_000 + "</w:p>" * 5_000), "Excessive depth"),
-        ("a.docx", build_zip_bomb(3), "holds more than 2 MiB (corpus.document_text_mib)"),
+        ("a.docx", build_zip_bomb(3), "holds more than 2 MiB. Split it"),
         ("a.docx", build_entities(9), "cannot be read"),
         ("a.html", b"<div>" * 5_000 + b"x", "Excessive depth"),
         ("a.md", b"> " * 5_000 + b"x", "RecursionError"),
@@ -324,8 +324,11 @@ def test_numbers_have_the_forms_of_word(number: int, form: str, written: str) ->
     ],
     ids=["older", "cut", "deep xml", "zip bomb", "entities", "deep html", "deep markdown", "large", "breaks", "words"],
 )
-def test_a_hostile_text_is_set_aside_with_the_reason(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
-    texts, (found,) = read(tmp_path / name, data, document_text_mib=2, document_pages=100)
+def test_a_hostile_text_is_set_aside_with_the_reason(
+    tmp_path: Path, name: str, data: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drag_ray.corpus.readers.text_documents._MAX_BYTES", 2 * 2**20)
+    texts, (found,) = read(tmp_path / name, data, document_pages=100)
     assert texts == []
     assert reason in found
 

@@ -64,8 +64,8 @@ def test_a_cross_encoder_scores_as_it_does_pair_by_pair(tmp_path: Path, num_labe
 def test_a_long_page_is_as_good_as_its_best_window(tmp_path: Path) -> None:
     folder = write_cross_encoder(tmp_path / "model")
     words = [WORDS[number * 7 % 10] for number in range(20)]
-    windows = [" ".join(words[start : start + 8]) for start in (0, 6, 12)]
-    config = RerankConfig(model=str(folder), window_tokens=8, overlap_tokens=2)
+    windows = [" ".join(words[start : start + 12]) for start in (0, 10)]
+    config = RerankConfig(model=str(folder), window_tokens=12)
     [score] = load_reranker(config).score(QUESTION, [" ".join(words)])
     assert score == pytest.approx(score_pairs(folder, windows).max().item(), abs=1e-4)
 
@@ -73,7 +73,7 @@ def test_a_long_page_is_as_good_as_its_best_window(tmp_path: Path) -> None:
 def test_a_part_of_a_page_is_read_at_once(tmp_path: Path) -> None:
     folder = write_cross_encoder(tmp_path / "model")
     part = " ".join(WORDS[number * 7 % 10] for number in range(20))
-    config = RerankConfig(model=str(folder), page_chars=200, window_tokens=8, overlap_tokens=2)
+    config = RerankConfig(model=str(folder), page_chars=200, window_tokens=8)
     assert load_reranker(config).score(QUESTION, [part]) == pytest.approx(
         score_pairs(folder, [part]).flatten().tolist(), abs=1e-4
     )

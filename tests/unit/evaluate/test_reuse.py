@@ -8,7 +8,7 @@ from factories import build_trajectory
 from drag_ray.config import load
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import choose_models
-from drag_ray.evaluate.policies.rollouts import fingerprint_policy, list_earlier, prepare_rollouts
+from drag_ray.evaluate.policies.reuse import fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import compute_identity
 from drag_ray.pipeline.stages import STAGES

@@ -185,6 +185,9 @@ def test_documents_are_kept_without_the_packages_that_do_ocr(root: Path, monkeyp
     described = describe_reading(config.corpus, compute_identity(STAGES["index"], config), root)
     assert described["rapidocr"] == ""
     assert described["lxml"] == importlib.metadata.version("lxml")
+    # As indexes say it in which these were options: their documents are kept.
+    former = {"corpus.ocr_min_chars": 100, "corpus.document_text_mib": 64, "corpus.document_total_cpu_s": 36_000.0}
+    assert described.items() >= former.items()
 
 
 def test_a_document_that_has_lost_an_image_is_read_again(root: Path, tmp_path: Path) -> None:

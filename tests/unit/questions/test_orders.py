@@ -2,8 +2,7 @@
 
 from time import process_time
 
-from drag_ray.questions.links import find_walks, link_pages
-from drag_ray.questions.orders import plan_orders
+from drag_ray.questions.links import find_walks, link_pages, plan_orders
 from drag_ray.questions.pages import PageText
 from drag_ray.types import Evidence
 

@@ -20,7 +20,7 @@ from drag_ray.engine.generate import Request, list_images
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft
-from drag_ray.questions.orders import Order
+from drag_ray.questions.links import Order
 from drag_ray.questions.pages import PageText
 from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout.folder import BEGUN_DIR_NAME
@@ -102,7 +102,9 @@ def test_nothing_more_is_asked_about_a_question_that_is_left_out(
     assert (write(tmp_path, engine, **options).reason, len(engine.requests)) == (reason, num_asked)
 
 
-def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_it_out(tmp_path: Path) -> None:
+def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = [
         "One puts in another pump every 200 hours, as often.",
         "The pump is replaced.",
@@ -116,7 +118,8 @@ def test_other_pages_that_answer_a_question_are_evidence_too_and_too_many_leave_
     shown = [request.messages[-1]["content"] for request in engine.requests[3:]]
     assert [text in prompt for prompt in shown for text in others] == [True, False, False, False, False, True]
     engine = ScriptedEngine(Script(*replies))
-    assert write(tmp_path / "none", engine, others=others, max_other_pages=0).reason == "ambiguous"
+    monkeypatch.setattr("drag_ray.questions.writer._MAX_OTHER_PAGES", 0)
+    assert write(tmp_path / "none", engine, others=others).reason == "ambiguous"
     assert len(engine.requests) == 4
 
 

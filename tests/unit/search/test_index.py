@@ -41,7 +41,12 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -
     words = [f"w{number}" for number in range(12)]
     texts = [" ".join(random.choice(words, size=random.integers(1, 6))) for _ in range(2_900)]
     folder = tmp_path_factory.mktemp("shards")
-    return {number: write_index(folder / str(number), texts, num_shards=number) for number in (1, 2, 8, 11)}
+    written: dict[int, Path] = {}
+    for number in (1, 2, 8, 11):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shards, "_NUM_SHARDS", number)
+            written[number] = write_index(folder / str(number), texts)
+    return written
 
 
 @pytest.mark.seconds

@@ -8,8 +8,7 @@ import pytest
 from tantivy import Query
 
 from drag_ray.search import max_score
-from drag_ray.search.budget import Budget
-from drag_ray.search.query import build_query, read_weights, weigh_terms
+from drag_ray.search.query import Budget, build_query, read_weights, weigh_terms
 from drag_ray.search.ranker import Ranker, Ranking
 from drag_ray.search.syntax import And, Bag, Boost, Not, Or, Pattern, Term
 
