@@ -100,7 +100,7 @@ def _number_shingles(sets: Sequence[Shingles]) -> list[NDArray[np.int64]]:
 
 
 def _compare(is_own: NDArray[np.bool_], own_size: int, others: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Whether each of the other sets is similar to the one that `is_own` marks: at once, for many pages may be alike."""
+    """Marks of those other sets that are similar to the one that `is_own` marks; all at once, for many pages may be alike."""
     sizes = np.array([len(other) for other in others])
     common = np.add.reduceat(is_own[np.concatenate(others)], np.cumsum(sizes) - sizes, dtype=np.int64)
     return common / (own_size + sizes - common) >= MIN_JACCARD
