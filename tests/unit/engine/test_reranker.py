@@ -94,6 +94,7 @@ def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) 
     assert reranker.score(QUESTION, []) == []
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_labels", [1, 2])
 def test_a_cross_encoder_in_8_bits_scores_nearly_as_in_32_at_any_length(tmp_path: Path, num_labels: int) -> None:
     pytest.importorskip("onnx")
@@ -108,6 +109,7 @@ def test_a_cross_encoder_in_8_bits_scores_nearly_as_in_32_at_any_length(tmp_path
     assert not torch.equal(exact, rounded)
 
 
+@pytest.mark.seconds
 def test_what_cannot_be_exported_or_is_no_cross_encoder_is_not_read_in_8_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
