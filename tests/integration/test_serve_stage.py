@@ -443,9 +443,12 @@ def test_an_adapter_of_a_named_folder_is_loaded_replaced_and_unloaded_while_the_
         body = {"lora_name": "later", "lora_path": str(path), "load_inplace": replaces}
         client.post("/load_lora_adapter", cast_to=str, body=body)
 
-    def write(model: str) -> str:
-        prompt = "One, two, three, four, five, six, seven. " * 8  # more than a block of vLLM's prefix cache
-        return client.completions.create(model=model, prompt=prompt, max_tokens=2 * FEW_TOKENS, temperature=0).choices[0].text
+    def write(model: str) -> list[float]:
+        """The log-probabilities of a reply to a prompt of more than a block of vLLM's prefix cache."""
+        options: Any = {"messages": QUESTION, "max_tokens": FEW_TOKENS, "temperature": 0, "logprobs": True}
+        [choice] = client.chat.completions.create(model=model, **options).choices
+        assert choice.logprobs
+        return [token.logprob for token in choice.logprobs.content or []]
 
     shutil.copytree(run_dir / "finetune" / "adapter", tmp_path / "adapter")
     with pytest.raises(openai.PermissionDeniedError, match=r"serve\.adapter_dirs"):
@@ -455,11 +458,13 @@ def test_an_adapter_of_a_named_folder_is_loaded_replaced_and_unloaded_while_the_
     later = shutil.copytree(tmp_path / "adapter", run_dir / "finetune" / "later")
     load(later)
     assert "later" in [model.id for model in client.models.list()]
-    assert write("later") == write("tuned") != write("base")
+    base, tuned = write("base"), write("tuned")
+    assert write("later") == pytest.approx(tuned, abs=0.02) != base
     weights = load_file(later / ADAPTER_WEIGHTS_NAME)
     save_file({name: -tensor if "lora_B" in name else tensor for name, tensor in weights.items()}, later / ADAPTER_WEIGHTS_NAME)
     load(later, replaces=True)
-    assert len({write(model) for model in ("later", "tuned", "base")}) == 3
+    replaced = write("later")
+    assert all(replaced != pytest.approx(others, abs=0.02) for others in (tuned, base))
     client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": "later"})
     assert "later" not in [model.id for model in client.models.list()]
     with pytest.raises(openai.NotFoundError):
