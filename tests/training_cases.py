@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from embedded_tokenizer import write_tokenizer
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from embedded_tokenizer import load_shared_tokenizer, write_tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
@@ -43,9 +43,8 @@ def write_job(
     start_dir: Path | None = None,
 ) -> TrainJob:
     """A training of four rows, one a step, some of them with other columns; the rows are those of `options["method"]`."""
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
     rows = [
-        build_row(options["method"], number, tokenizer) | {"trajectory_id": f"q{number}-0"} | (changed or {}).get(number, {})
+        build_row(options["method"], number) | {"trajectory_id": f"q{number}-0"} | (changed or {}).get(number, {})
         for number in range(NUM_ROWS)
     ]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -62,7 +61,7 @@ def describe_job(
     return TrainJob(config, str(model_dir), *paths, image_dirs, use_gpu=False, num_workers=1, num_threads=1, start_dir=start_dir)
 
 
-def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
+def build_row(method: str, number: int) -> dict[str, Any]:
     """A row of each method; of a question's two scored replies, or pages, one comes after the other."""
     question = number // 2 if method in ("reward", "rerank") else number
     replies = [f"<search>{words}</search>" for words in ("thing", "somewhere else")]
@@ -77,7 +76,7 @@ def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
     of_method = {
         "sft": {},
         "reward": {"score": 1.0 - number % 2},
-        "grpo": {"advantage": 0.5 - number % 2, "completion_token_ids": tokenizer.encode(reply)},
+        "grpo": {"advantage": 0.5 - number % 2, "completion_token_ids": load_shared_tokenizer().encode(reply)},
     }
     return row | of_method[method]
 

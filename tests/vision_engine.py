@@ -50,9 +50,14 @@ class VisionEngine:
         return self._connection.recv()
 
 
-def write_vision_model(folder: Path) -> Path:
+def write_vision_model(folder: Path, hidden_size: int = SHAPES_TINY["text_config"]["hidden_size"]) -> Path:
     """Write the model into a folder."""
-    model_dir = write_model(folder, embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    text, vision = SHAPES_TINY["text_config"], SHAPES_TINY["vision_config"]
+    shapes = {
+        "text_config": text | {"hidden_size": hidden_size},
+        "vision_config": vision | {"out_hidden_size": hidden_size},
+    }
+    model_dir = write_model(folder, embedded_model_dir(), shapes, max_pixels=256 * 256)
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(model_dir)
     config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference

@@ -67,6 +67,7 @@ def list_imports(path: Path) -> set[str]:
     return found - set(sys.stdlib_module_names) - {"drag_ray"}
 
 
+@pytest.mark.seconds
 def test_every_import_is_declared() -> None:
     declared = set().union(*(list_names(part) for part in ("core", "train", "serve", "ocr", "demo", "cpu", "gpu")))
     names = list_distributions()
@@ -79,6 +80,7 @@ def test_every_import_is_declared() -> None:
             assert packages & allowed, f"{path.relative_to(ROOT)} imports {module}"
 
 
+@pytest.mark.seconds
 def test_the_command_line_knows_which_extra_has_a_module() -> None:
     names = list_distributions()
     for extra, modules in EXTRAS.items():

@@ -40,6 +40,7 @@ LONGEST = (
 """Files that begin before all others, so that none is still under way when a process has nothing left to do; `serve_adapters`,
 which wants most memory, before the engine that others share is there."""
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # before PyTorch is imported
+os.environ |= {"RAY_prestart_worker_first_driver": "0"}  # those would end unused: our workers have variables of their own
 _STATUS = pytest.StashKey[int]()
 
 

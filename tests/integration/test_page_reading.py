@@ -44,7 +44,8 @@ def build_rollout(question: str, query: str) -> Trajectory:
     return build_trajectory(build_search(query), question=build_question(question=question), query_mode="rewrite")
 
 
-@pytest.mark.parametrize("apart", [False, True])
+# The next test reads in one process too.
+@pytest.mark.parametrize("apart", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_each_page_has_the_score_that_the_model_gives_it_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:

@@ -21,6 +21,10 @@ from adapters import compute_logprobs, make_adapter
 from endpoint_process import Endpoint, serve_run
 from waiting import wait_until
 
+# test_serve_stage has an adapter that comes, is replaced and goes at one engine, test_engine_adapters many in one engine that are
+# asked together; that what all engines do waits for requests and leaves none behind, unit/serve/test_adapters.py shows.
+pytestmark = pytest.mark.slow
+
 PROMPT = list(range(1000, 1040))
 """Tokens; more than a block of vLLM's prefix cache, which a new adapter must not take over from an old one."""
 NUM_TOKENS = 6
@@ -177,7 +181,6 @@ def stream_long(client: openai.OpenAI, model: str) -> int:
     return sum(len(part.choices[0].token_ids) for part in parts if part.choices)  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 def test_engines_come_and_go_with_the_requests_of_which_none_is_dropped(folders: Path, tmp_path: Path) -> None:
     """The second engine starts after the adapter was loaded, and one of both ends while it writes."""
     make_adapter(folders / "kept", 5)

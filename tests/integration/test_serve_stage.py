@@ -27,6 +27,7 @@ from openai.types.chat import ChatCompletionMessageFunctionToolCall
 from peft import LoraConfig, get_peft_model
 from ports import ask_grpc, list_ports
 from process_environments import READABLE, list_reporting
+from safetensors.torch import load_file, save_file
 
 import drag_ray
 from drag_ray import schemas
@@ -43,6 +44,7 @@ from drag_ray.engine.endpoints.endpoint import EndpointEngine
 from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.models.adapter import read_base_model, write_base_model
 from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.pretrained import load_model
 from drag_ray.errors import ServeError
 from drag_ray.feedback.events import Mark, ShownSearch
@@ -432,21 +434,41 @@ def test_more_requests_than_can_wait_and_those_that_wait_too_long_are_told_to_co
     assert outcomes["ServiceUnavailableError 503, 5 s"] > 0
 
 
-def test_an_adapter_of_a_named_folder_is_loaded_and_unloaded_while_the_endpoint_runs(
+def test_an_adapter_of_a_named_folder_is_loaded_replaced_and_unloaded_while_the_endpoint_runs(
     endpoint: Endpoint, client: openai.OpenAI, run_dir: Path, tmp_path: Path
 ) -> None:
-    def load(path: Path) -> None:
-        client.post("/load_lora_adapter", cast_to=str, body={"lora_name": "later", "lora_path": str(path)})
+    """The new weights lie where the old ones lay, as after another training."""
+
+    def load(path: Path, replaces: bool = False) -> None:
+        body = {"lora_name": "later", "lora_path": str(path), "load_inplace": replaces}
+        client.post("/load_lora_adapter", cast_to=str, body=body)
+
+    def write(model: str) -> list[float]:
+        """The log-probabilities of a reply to a prompt of more than a block of vLLM's prefix cache."""
+        options: Any = {"messages": QUESTION, "max_tokens": FEW_TOKENS, "temperature": 0, "logprobs": True}
+        [choice] = client.chat.completions.create(model=model, **options).choices
+        assert choice.logprobs
+        return [token.logprob for token in choice.logprobs.content or []]
 
     shutil.copytree(run_dir / "finetune" / "adapter", tmp_path / "adapter")
     with pytest.raises(openai.PermissionDeniedError, match=r"serve\.adapter_dirs"):
         load(tmp_path / "adapter")
     with pytest.raises(openai.BadRequestError, match="no such file"):
         load(run_dir / "finetune" / "nowhere")
-    load(run_dir / "finetune" / "adapter")
+    later = shutil.copytree(tmp_path / "adapter", run_dir / "finetune" / "later")
+    load(later)
     assert "later" in [model.id for model in client.models.list()]
+    base, tuned = write("base"), write("tuned")
+    assert write("later") == pytest.approx(tuned, abs=0.02) != base
+    weights = load_file(later / ADAPTER_WEIGHTS_NAME)
+    save_file({name: -tensor if "lora_B" in name else tensor for name, tensor in weights.items()}, later / ADAPTER_WEIGHTS_NAME)
+    load(later, replaces=True)
+    replaced = write("later")
+    assert all(replaced != pytest.approx(others, abs=0.02) for others in (tuned, base))
     client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": "later"})
     assert "later" not in [model.id for model in client.models.list()]
+    with pytest.raises(openai.NotFoundError):
+        write("later")
 
 
 def test_a_port_in_use_is_refused_before_an_engine_starts(endpoint: Endpoint, run_dir: Path) -> None:

@@ -275,6 +275,7 @@ def test_its_cells_were_executed_in_order_without_an_error_or_a_path_of_the_mach
     assert re.findall(r"/(?:tmp|root|home|work|usr|opt|var)/", shown) == []
 
 
+@pytest.mark.seconds
 def test_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_run(tmp_path)
     monkeypatch.chdir(tmp_path)

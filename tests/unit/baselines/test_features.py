@@ -67,6 +67,7 @@ def rank_evidence(features: Features, folder: Path, questions: Sequence[Question
     return [next(hit.rank for hit in searcher.search(one.question, 10) if hit.page in one.evidence) for one in questions]
 
 
+@pytest.mark.seconds
 def test_which_kind_of_page_answers_which_kind_of_question_is_learned_from_training_questions(tmp_path: Path) -> None:
     asked = [question for question in write_collection(tmp_path) if question.split == "test"]
     features = prepare(tmp_path)
@@ -77,6 +78,7 @@ def test_which_kind_of_page_answers_which_kind_of_question_is_learned_from_train
     assert "from 40 questions" in features.describe()
 
 
+@pytest.mark.seconds
 def test_nothing_of_test_questions_is_learned(tmp_path: Path) -> None:
     write_collection(tmp_path)
     write_collection(tmp_path / "other", test_pages=(2, 1))

@@ -155,6 +155,7 @@ SMALL = sorted(ROOT.glob("benchmarks/effect/small/*.toml"))
 RL = sorted(ROOT.glob("benchmarks/effect/rl/*.toml"))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("path", [*PATHS, *MEASURED, *SMALL, *RL], ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> None:
     config = load(RunConfig, ["--config", str(path)], [], program="test", description="")

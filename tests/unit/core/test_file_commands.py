@@ -36,6 +36,7 @@ def test_a_missing_file_name_says_how_to_call(command: str, capsys: pytest.Captu
     assert f"drag-ray {command} trajectories.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_the_commands_are_listed_and_a_wrong_file_ends_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out

@@ -346,6 +346,7 @@ def read_inputs(stage: str, run_dir: Path, *options: str) -> set[str]:
     return set(compute_identity(STAGES[stage], configure(run_dir, *options)).inputs)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("stage", "options"),
     [

@@ -72,7 +72,7 @@ def read_asked(path: Path) -> tuple[list[Question], list[Problem]]:
     ],
     ids=["pages", "questions", "trajectories"],
 )
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_line_is_taken_or_set_aside_and_both_can_be_written(
     record: Any,

@@ -91,6 +91,7 @@ def test_a_password_that_only_guards_changes_is_no_obstacle(tmp_path):
     assert read_pdf(tmp_path / "a.pdf", "a.pdf")[0][0].text == "readable"
 
 
+@pytest.mark.seconds
 def test_a_page_with_100_000_words_is_read_whole(tmp_path):
     words = [f"w{number:06d}" for number in range(100_000)]
     canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=(5000, 5000))

@@ -24,7 +24,7 @@ def collect(questions, split, view):
     return {item for question in questions if question.split == split for item in view(question)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(question_lists(), st.floats(0, 1), st.integers(0, 5), st.sampled_from(["question", "document"]))
 def test_no_question_page_or_group_is_on_both_sides(questions, fraction, seed, split_by):
     result = assign_splits(questions, fraction, seed, split_by)

@@ -135,6 +135,7 @@ ODD = [
 ]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("number", range(len(ODD)))
 def test_any_other_answer_is_the_failure_of_its_rollout_and_is_paid_for(number: int, tmp_path: Path) -> None:
     with (

@@ -94,6 +94,7 @@ def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) 
     assert reranker.score(QUESTION, []) == []
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_labels", [1, 2])
 def test_a_cross_encoder_in_8_bits_scores_nearly_as_in_32_at_any_length(tmp_path: Path, num_labels: int) -> None:
     pytest.importorskip("onnx")
@@ -108,6 +109,7 @@ def test_a_cross_encoder_in_8_bits_scores_nearly_as_in_32_at_any_length(tmp_path
     assert not torch.equal(exact, rounded)
 
 
+@pytest.mark.seconds
 def test_what_cannot_be_exported_or_is_no_cross_encoder_is_not_read_in_8_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,18 +185,23 @@ def load_causal(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def written_adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An adapter of the embedded model that changes what it says, and is noted as one that was trained to rank."""
-    folder = tmp_path_factory.mktemp("ranking") / "adapter"
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A causal model with random weights, which tell one page from another."""
+    folder = tmp_path_factory.mktemp("base")
     torch.manual_seed(0)
-    adapted: Any = get_peft_model(
-        load_causal(embedded_model_dir()), LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    )
-    for name, weights in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weights, std=0.05)
-    adapted.save_pretrained(folder)
-    write_base_model(folder, read_base_model(str(embedded_model_dir()), name="embedded"))
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TINY, initializer_range=0.5)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written_adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of that model that changes what it says, and is noted as one that was trained to rank."""
+    folder = tmp_path_factory.mktemp("ranking") / "adapter"
+    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    torch.manual_seed(0)
+    get_peft_model(load_causal(base), config).save_pretrained(str(folder))
+    write_base_model(folder, read_base_model(str(base)))
     write_note(folder, RerankerNote(instruction="Find the page on rotors."))
     return folder
 
@@ -206,15 +213,15 @@ def ranking_adapter(written_adapter: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.seconds
-def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_told(ranking_adapter: Path) -> None:
+def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_told(base: Path, ranking_adapter: Path) -> None:
     config = RerankConfig(model=str(ranking_adapter))
     find_files(config)
     reranker: Any = load_reranker(config)
     assert "Find the page on rotors." in reranker.writer.write_prompt(QUESTION, "")
     texts = ["The rotor may turn at 340 rpm.", "Fuel."]
-    base = load_causal(embedded_model_dir())
-    plain = compute_log_odds(reranker, base, texts)
-    expected = compute_log_odds(reranker, PeftModel.from_pretrained(base, str(ranking_adapter)).eval(), texts)
+    plain = compute_log_odds(reranker, load_causal(base), texts)
+    adapted = PeftModel.from_pretrained(load_causal(base), str(ranking_adapter)).eval()
+    expected = compute_log_odds(reranker, adapted, texts)
     assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
     assert plain != pytest.approx(expected, abs=1e-2)
     with pytest.raises(TrainError, match="a reranker, which judges pages and writes no query"):
@@ -277,23 +284,23 @@ def test_an_adapter_that_changes_nothing_or_is_a_pickle_is_refused(ranking_adapt
 
 
 @pytest.mark.seconds
-def test_an_adapter_has_nothing_fetched_that_the_options_do_not_name(ranking_adapter: Path) -> None:
+def test_an_adapter_has_nothing_fetched_that_the_options_do_not_name(base: Path, ranking_adapter: Path) -> None:
     folder = ranking_adapter
     note = json.loads((folder / "drag_ray_base.json").read_text())
     (folder / "drag_ray_base.json").write_text(json.dumps({**note, "name": "s3://elsewhere/model"}))
     with pytest.raises(ConfigError, match=r"names a base model in an object store, 's3://elsewhere/model', which is not fetched"):
         find_files(RerankConfig(model=str(folder)))
-    find_files(RerankConfig(model=str(folder), base="embedded"))
+    find_files(RerankConfig(model=str(folder), base=str(base)))
 
 
 @pytest.mark.seconds
-def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
-    config = RerankConfig(model=str(embedded_model_dir()), batch_size=2)
+def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no(base: Path) -> None:
+    config = RerankConfig(model=str(base), batch_size=2)
     reranker: Any = load_reranker(config)
     writer: Any = reranker.writer
     assert isinstance(reranker, YesOrNo)
     texts = ["The rotor may turn at 340 rpm, which is its limit in flight.", "Fuel."]
-    expected = compute_log_odds(reranker, load_causal(embedded_model_dir()), texts)
+    expected = compute_log_odds(reranker, load_causal(base), texts)
     assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
     assert config.instruction in writer.write_prompt(QUESTION, "")
 
@@ -320,7 +327,7 @@ def test_what_a_family_does_to_its_logits_counts(tmp_path: Path, family: str, mo
 
 @pytest.mark.seconds
 def test_scores_of_a_causal_model_in_16_bits_are_finer_than_its_logits() -> None:
-    texts = [f"The rotor may turn at {number} rpm." for number in range(300, 308)]
+    texts = [f"The rotor may turn at {number} rpm." for number in range(300, 304)]
     scores = load_reranker(RerankConfig(model=str(embedded_model_dir()), dtype="bfloat16")).score(QUESTION, texts)
     exact = load_reranker(RerankConfig(model=str(embedded_model_dir()))).score(QUESTION, texts)
     assert len(set(scores)) == len(texts)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from embedded_tokenizer import load_shared_tokenizer, write_tokenizer
 from qwen3_vl_shapes import SHAPES_TINY, write_model, write_random_weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
@@ -32,13 +33,12 @@ SHAPES: dict[str, Any] = {
 
 def write_text_model(folder: Path) -> None:
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
-    config = LlamaConfig(**SHAPES, pad_token_id=tokenizer.pad_token_id)
+    config = LlamaConfig(**SHAPES, pad_token_id=load_shared_tokenizer().pad_token_id)
     config.num_labels = 1
     model = LlamaForSequenceClassification(config)
     model.score.weight.data *= 10
     model.bfloat16().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    write_tokenizer(folder)
 
 
 def write_vision_model(folder: Path) -> None:

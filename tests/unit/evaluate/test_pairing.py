@@ -27,6 +27,7 @@ def compare_sides(first, second):
     return compare_evaluations(first, second, NO_PRICES, num_resamples=500)
 
 
+@pytest.mark.seconds
 def test_two_evaluations_are_compared_as_policies_of_one_are(sides):
     comparison, context = compare_sides(*sides)
     together = build_comparison({"A:tuned": FIRST, "B:tuned": SECOND}, baseline="A:tuned")

@@ -30,6 +30,7 @@ def configure(*options: str) -> EvaluateSections:
     return load(RunConfig, options).take(EvaluateSections)
 
 
+@pytest.mark.seconds
 def test_the_runs_adapter_is_merged_on_a_cpu_and_dynamic_on_a_gpu(run_dir: Path) -> None:
     base, on_cpu = choose_models(configure(), run_dir / "finetune", has_gpu=False)
     _, on_gpu = choose_models(configure(), run_dir / "finetune", has_gpu=True)

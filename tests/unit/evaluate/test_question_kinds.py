@@ -62,6 +62,7 @@ def test_a_kind_that_misleads_is_left_out(searcher: Searcher) -> None:
     assert format_worth(worth).splitlines()[-1] == """Better without procedure: --questions.kinds '["fact"]'"""
 
 
+@pytest.mark.seconds
 def test_no_kind_is_left_out_where_all_teach_the_same(searcher: Searcher) -> None:
     worth = compare_kinds(write(2), ASKED, searcher)
     assert [(kind.gain, kind.p_value, kind.is_worse) for kind in worth.kinds] == [(0, 1, False)] * 2
@@ -75,6 +76,7 @@ def test_one_kind_or_too_few_questions_are_said(searcher: Searcher) -> None:
         compare_kinds(write(2)[:8], ASKED, searcher)
 
 
+@pytest.mark.seconds
 def test_the_command_asks_real_questions_of_other_documents(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = [*write(1), ask(NUM_WRITTEN, 2, "written_user")]  # of a document that a real question is about
     rows = [

@@ -58,6 +58,7 @@ def test_an_adapter_that_is_written_anew_changes_its_policy_alone(run_dir: Path,
     assert {name for name in before if before[name] != after[name]} == {"second"}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("options", [("--agent.top-k", "5"), ("--engine.dtype", "float16"), ("--seed", "1")])
 def test_what_rollouts_depend_on_changes_every_policy(run_dir: Path, options: tuple[str, ...]) -> None:
     before, after = fingerprint_all(run_dir), fingerprint_all(run_dir, *options)

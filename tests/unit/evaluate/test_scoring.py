@@ -122,6 +122,7 @@ def test_samples_of_a_collection_give_pass_at_k_and_baselines_stand_apart(tmp_pa
     assert [(name, metric.value) for metrics in rates for name, metric in metrics.items()] == [("collected", 0.5), ("rm3", 1.0)]
 
 
+@pytest.mark.seconds
 def test_the_command_scores_a_run_and_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_evaluation(tmp_path / "run" / "evaluate", RANKS)
     report_dir = tmp_path / "report"

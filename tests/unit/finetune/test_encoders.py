@@ -313,12 +313,12 @@ def test_a_teacher_that_tells_no_pages_apart_teaches_nothing_and_one_without_num
 @by_method
 def test_a_distilled_model_follows_its_teacher_where_labels_are_missing_and_says_so(method: str, tmp_path: Path) -> None:
     rows = build_distilled_rows()
-    job = write_job(tmp_path, method, rows, own={"distillation": 1.0}, epochs=120, checkpoint_steps=240)
+    job = write_job(tmp_path, method, rows, own={"distillation": 1.0}, epochs=70, checkpoint_steps=140)
     outcome = train(job, tmp_path / "kept")
     assert outcome["counts"]["questions_distilled"] == len(THINGS)
     chosen = job.config.chosen_method
     assert isinstance(chosen, EncoderMethod)
-    folder = publish(job, tmp_path / "kept" / "checkpoint-240", outcome, tmp_path)
+    folder = publish(job, tmp_path / "kept" / "checkpoint-140", outcome, tmp_path)
     right = 0
     for pages in group_rows([row for row in rows if row["is_evidence"] is None], itemgetter("question")):
         found = chosen.score_published(folder, pages[0]["question"], [page["passage"] for page in pages])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from training_cases import build_row, write_job, write_model
-from transformers import AutoTokenizer
 
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.config import TrainJob
@@ -31,9 +30,8 @@ def write(folder: Path, nano: Path, **options: Any) -> TrainJob:
     return write_job(folder, nano, defaults | options)
 
 
-def build_rows(nano: Path, number: int = 4) -> list[dict[str, Any]]:
-    tokenizer = AutoTokenizer.from_pretrained(nano)
-    return [build_row("grpo", place, tokenizer) | {"trajectory_id": f"q{place}-0"} for place in range(number)]
+def build_rows(number: int = 4) -> list[dict[str, Any]]:
+    return [build_row("grpo", place) | {"trajectory_id": f"q{place}-0"} for place in range(number)]
 
 
 def copy_trained(learner: PolicyLearner) -> list[torch.Tensor]:
@@ -41,7 +39,7 @@ def copy_trained(learner: PolicyLearner) -> list[torch.Tensor]:
 
 
 def test_a_policy_goes_on_from_its_checkpoint_as_if_nothing_had_happened(nano: Path, tmp_path: Path) -> None:
-    job, rows = write(tmp_path, nano), build_rows(nano)
+    job, rows = write(tmp_path, nano), build_rows()
     whole = start(job)
     first = whole.learn(rows[:2], 1)
     whole.save(tmp_path)
@@ -60,7 +58,7 @@ def test_a_policy_goes_on_from_its_checkpoint_as_if_nothing_had_happened(nano: P
 
 @pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 3, "gradient_checkpointing": True}])
 def test_a_step_is_the_same_however_it_is_cut_into_batches(nano: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    rows = build_rows(nano)
+    rows = build_rows()
     one, other = start(write(tmp_path, nano)), start(write(tmp_path, nano, **options))
     figures, others = one.learn(rows, 1), other.learn(rows, 1)
     assert {name: others[name] for name in ("loss", "kl", "entropy", "tokens")} == pytest.approx(
@@ -73,7 +71,7 @@ def test_a_step_is_the_same_however_it_is_cut_into_batches(nano: Path, tmp_path:
 def test_what_was_likely_becomes_likelier_where_it_earned_more(nano: Path, tmp_path: Path) -> None:
     """In several updates of a step the ratio to the policy before it is clipped."""
     learner = start(write(tmp_path, nano, learning_rate=0.3, grpo={"kl_weight": 0.0, "clip_range": 0.01}), num_updates=2)
-    rows = build_rows(nano, 2)
+    rows = build_rows(2)
     figures = learner.learn([*rows, *({**row, "trajectory_id": f"q{place}-1"} for place, row in enumerate(rows))], 1)
     assert 0 < figures["clipped"] <= 0.5  # of the second update alone
     assert figures["rows"] == 4
@@ -82,14 +80,14 @@ def test_what_was_likely_becomes_likelier_where_it_earned_more(nano: Path, tmp_p
 def test_rows_without_advantage_leave_the_policy_as_it_is(nano: Path, tmp_path: Path) -> None:
     learner = start(write(tmp_path, nano))
     before = copy_trained(learner)
-    figures = learner.learn([{**row, "advantage": 0.0} for row in build_rows(nano)], 1)
+    figures = learner.learn([{**row, "advantage": 0.0} for row in build_rows()], 1)
     assert figures["rows"] == 0
     assert "loss" not in figures
     assert all(torch.equal(one, other) for one, other in zip(before, copy_trained(learner), strict=True))
 
 
 def test_it_trains_on_from_an_adapter_and_measures_from_there(nano: Path, tmp_path: Path) -> None:
-    job, rows = write(tmp_path, nano), build_rows(nano)
+    job, rows = write(tmp_path, nano), build_rows()
     earlier = start(job)
     earlier.learn(rows, 1)
     earlier.save(tmp_path / "start")
@@ -103,7 +101,7 @@ def test_it_trains_on_from_an_adapter_and_measures_from_there(nano: Path, tmp_pa
 
 
 def test_each_reply_says_how_far_its_engine_is_from_the_policy_that_it_drew_from(nano: Path, tmp_path: Path) -> None:
-    learner, rows = start(write(tmp_path, nano)), build_rows(nano)
+    learner, rows = start(write(tmp_path, nano)), build_rows()
     assert learner.learn(rows, 1)["engine_gaps"] == []  # nobody knows
     numbers = [len(row["completion_token_ids"]) for row in rows]
     known = [{**row, "completion_logprobs": [-20.0] * number} for row, number in zip(rows, numbers, strict=True)]
@@ -117,7 +115,7 @@ def test_each_reply_says_how_far_its_engine_is_from_the_policy_that_it_drew_from
 def test_numbers_that_are_not_finite_are_not_learned_and_name_their_rows(nano: Path, tmp_path: Path) -> None:
     learner = start(write(tmp_path, nano))
     before = copy_trained(learner)
-    rows = build_rows(nano, 2)
+    rows = build_rows(2)
     with pytest.raises(NotFiniteError, match=r"loss nan.*\(q1-0\).*Lower finetune.learning_rate"):
         learner.learn([rows[0], {**rows[1], "advantage": float("nan")}], 1)
     assert all(torch.equal(one, other) for one, other in zip(before, copy_trained(learner), strict=True))
@@ -126,5 +124,5 @@ def test_numbers_that_are_not_finite_are_not_learned_and_name_their_rows(nano: P
 def test_a_step_of_which_all_rows_are_too_long_teaches_nothing_and_ends_nothing(nano: Path, tmp_path: Path) -> None:
     learner = start(write(tmp_path, nano, max_length=16))
     before = copy_trained(learner)
-    assert learner.learn(build_rows(nano), 1)["rows"] == 0
+    assert learner.learn(build_rows(), 1)["rows"] == 0
     assert all(torch.equal(one, other) for one, other in zip(copy_trained(learner), before, strict=True))

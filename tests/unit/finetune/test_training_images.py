@@ -1,5 +1,6 @@
 """Rows with page images, against what Qwen3-VL's own processor makes of the same texts and pictures."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,17 @@ def processor(model_dir: str) -> Any:
     return AutoProcessor.from_pretrained(model_dir)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
-    return ImageStore(tmp_path / "page_images")
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> ImageStore:
+    return ImageStore(tmp_path_factory.mktemp("page_images"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def keys(store: ImageStore) -> list[str]:
     return [store.write(Image.new("RGB", size, (70 * number, 0, 0))) for number, size in enumerate(SIZES)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def images(model_dir: str, store: ImageStore) -> TrainingImages:
     found = open_training_images(model_dir, [store.root])
     assert found is not None
@@ -151,13 +152,15 @@ def test_images_that_are_read_count_in_the_length_of_a_row(processor: Any, keys:
     assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
 
 
-def test_a_lost_image_is_told_with_its_row(processor: Any, store: ImageStore, keys: list[str], images: TrainingImages) -> None:
-    rows = [build_row(keys[0]), build_row(keys[1])]
-    data = store.read(keys[1])
-    (store.root / keys[1]).write_bytes(data[: len(data) // 2])
+def test_a_lost_image_is_told_with_its_row(
+    processor: Any, store: ImageStore, keys: list[str], model_dir: str, tmp_path: Path
+) -> None:
+    path = shutil.copytree(store.root, tmp_path / "page_images") / keys[1]
+    images, rows = open_training_images(model_dir, [tmp_path / "page_images"]), [build_row(keys[0]), build_row(keys[1])]
+    path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: damaged: the hash"):
         tokenize(rows, processor, images)
-    (store.root / keys[1]).unlink()
+    path.unlink()
     with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: no such image"):
         tokenize(rows, processor, images)
 

@@ -133,6 +133,7 @@ def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:
         run_code(STAGES["format"], RunConfig(run_dir=tmp_path), folder)
 
 
+@pytest.mark.seconds
 def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
     run_both(tmp_path / "one", build_records())
     records = build_records()

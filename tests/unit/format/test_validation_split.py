@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def pages_of(questions: list[Question], sides: dict[str, str], side: str) -> set
     return {page for question in questions if sides[question.id] == side for page in question.evidence}
 
 
+@pytest.mark.seconds
 @given(QUESTIONS, QUESTIONS, st.floats(0, 0.99), st.integers(0, 5))
 def test_no_page_and_no_question_is_on_two_sides(
     questions: list[Question], evaluation: list[Question], fraction: float, seed: int

@@ -183,6 +183,7 @@ def finish_vectors(stage_dir: Path, config: EmbeddingConfig, texts: list[str], m
     return embedded
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("texts", "embedded"),
     [
@@ -242,6 +243,7 @@ def test_what_is_kept_is_read_a_batch_at_a_time(tmp_path: Path, config: Embeddin
     assert max(sizes) <= 4 + 3
 
 
+@pytest.mark.seconds
 def test_vectors_of_another_model_of_the_same_name_are_not_kept(
     tmp_path: Path, config: EmbeddingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

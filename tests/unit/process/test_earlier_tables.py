@@ -130,6 +130,7 @@ def run_stages(run_dir: Path) -> dict[str, str]:
     return {str(path.relative_to(run_dir)): path.read_text() for path in sorted(run_dir.glob("format/*/train.jsonl"))}
 
 
+@pytest.mark.seconds
 def test_what_follows_a_collection_runs_on_one_that_was_begun_by_the_version_before(tmp_path: Path) -> None:
     expected = run_stages(write_now(tmp_path / "now"))
     assert len(expected["format/sft_trajectory/train.jsonl"].splitlines()) > 5

@@ -75,6 +75,7 @@ def test_a_damaged_file_is_named_before_the_index_is_opened(index_dir: Path, vic
         Searcher(index_dir)
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("unchecked")
 def test_no_flipped_byte_lets_a_native_panic_out(index_dir: Path, victim: Path) -> None:
     data = victim.read_bytes()

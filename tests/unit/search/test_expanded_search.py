@@ -105,7 +105,7 @@ def test_no_page_needs_all_words_of_a_question_whatever_the_operator(index_dir: 
 
 
 @pytest.mark.seconds
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.text(max_size=60),
     st.text(st.sampled_from('ab oil^12.0,²٣\ud800"*(-') | st.characters(), max_size=60),

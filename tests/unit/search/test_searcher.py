@@ -78,7 +78,7 @@ def test_syntax_in_model_text_is_only_words(index_dir: Path, query: str) -> None
 
 
 @pytest.mark.seconds
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=300))
 def test_no_text_raises(index_dir: Path, query: str) -> None:
     assert len(Searcher(index_dir).search(query, 3)) <= 3

@@ -107,6 +107,7 @@ def test_a_model_that_is_served_elsewhere_is_not_served_again() -> None:
         ServeSections(AgentConfig(), engine, ServeConfig()).check()
 
 
+@pytest.mark.seconds
 def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher: Searcher, tmp_path: Path) -> None:
     with StageFolder(tmp_path / "index", Identity("index", {}, {})) as index:
         shutil.copytree(searcher.index_dir, index.path / "search_index")
@@ -117,6 +118,7 @@ def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher
         stage.run(ServeSections(AgentConfig(), EngineConfig(), settings), inputs)
 
 
+@pytest.mark.seconds
 def test_where_this_machine_is_all_there_is_a_start_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "list_nodes", lambda: [NodeResources(cpus=2, gpus=0)])
     monkeypatch.setitem(sys.modules, "vllm", None)

@@ -37,6 +37,7 @@ def toolset() -> Toolset:
     return load_toolset(("search", "local"), (), (LOCAL,))
 
 
+@pytest.mark.seconds
 def test_the_tools_of_a_server_are_functions_under_its_name(toolset: Toolset) -> None:
     shown = {function.name: function.describe()["function"] for function in toolset.functions}
     assert list(shown)[:3] == ["search_documents", "local_add", "local_refuse"]
@@ -48,6 +49,7 @@ def test_the_tools_of_a_server_are_functions_under_its_name(toolset: Toolset) ->
     }
 
 
+@pytest.mark.seconds
 async def test_calls_reach_the_server_and_what_it_refuses_is_an_error(toolset: Toolset, workspace: Workspace) -> None:
     assert (await call(toolset, workspace, "local_add", first=2, second=3)).text == "5"
     assert "not today" in (await call(toolset, workspace, "local_refuse")).error
@@ -56,6 +58,7 @@ async def test_calls_reach_the_server_and_what_it_refuses_is_an_error(toolset: T
     assert flooded.text.endswith("[cut: the first 1,000 of 5,000,000 characters]")
 
 
+@pytest.mark.seconds
 async def test_a_server_sees_named_variables_alone(
     toolset: Toolset, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +69,7 @@ async def test_a_server_sees_named_variables_alone(
     assert (await call(toolset, workspace, "local_tell", name="OTHER_SECRET")).text == "nothing"
 
 
+@pytest.mark.seconds
 async def test_a_server_that_ends_or_hangs_costs_the_call_and_is_started_again(toolset: Toolset, workspace: Workspace) -> None:
     ended = await call(toolset, workspace, "local_die")
     assert "the server 'local' does not answer" in ended.error
