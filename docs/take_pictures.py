@@ -21,9 +21,9 @@ CONFIG = "jobs/configs/demo.toml"
 RUN_DIR = Path("runs/demo")
 QUESTION = "To see which users are in a group (IAM)"
 SCHEMES = ("light", "dark")
-WIDTH, HEIGHT, SCALE = 960, 780, 4 / 3
+WIDTH, HEIGHT, SCALE = 1024, 832, 5 / 4
 """A window, and the dots of a picture for each of its units: text stays legible in a column of documentation."""
-_COLOURS = 64
+_COLOURS = 128
 """Of a picture: text and its edges need no more, and a file is a third as long."""
 
 

@@ -66,7 +66,8 @@ class Browser:
             self._events.append(self._read())
 
     def photograph(self) -> bytes:
-        """What the window shows, as PNG, without what is below the end of the page."""
+        """What the window shows, as PNG, without scrollbars and without what is below the end of the page."""
+        self._call("Emulation.setScrollbarsHidden", hidden=True)
         shown = {"width": "innerWidth", "height": "Math.min(innerHeight, document.body.offsetHeight)"}
         clip = {"x": 0, "y": 0, "scale": 1} | {side: self.evaluate(size) for side, size in shown.items()}
         return base64.b64decode(self._call("Page.captureScreenshot", format="png", clip=clip)["data"])
