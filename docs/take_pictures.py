@@ -19,7 +19,7 @@ from drag_ray.transcripts.show import write_page
 IMAGES = Path(__file__).parent / "images"
 CONFIG = "jobs/configs/demo.toml"
 RUN_DIR = Path("runs/demo")
-QUESTION = "To see which users are in a group (IAM)"
+QUESTION = "To get a list of keys (Payment Cryptography)"
 SCHEMES = ("light", "dark")
 WIDTH, HEIGHT, SCALE = 1024, 832, 5 / 4
 """A window, and the dots of a picture for each of its units: text stays legible in a column of documentation."""

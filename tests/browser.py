@@ -18,7 +18,10 @@ from typing import Any
 import pytest
 
 _PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe")
+_FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe"),
+    "--hide-scrollbars",  # pictures are taken without them
+)
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
 """Windows' codes of keys, by which Chromium knows them."""
 _FIRST_FREE_DESCRIPTOR = 10
@@ -66,8 +69,7 @@ class Browser:
             self._events.append(self._read())
 
     def photograph(self) -> bytes:
-        """What the window shows, as PNG, without scrollbars and without what is below the end of the page."""
-        self._call("Emulation.setScrollbarsHidden", hidden=True)
+        """What the window shows, as PNG, without what is below the end of the page."""
         shown = {"width": "innerWidth", "height": "Math.min(innerHeight, document.body.offsetHeight)"}
         clip = {"x": 0, "y": 0, "scale": 1} | {side: self.evaluate(size) for side, size in shown.items()}
         return base64.b64decode(self._call("Page.captureScreenshot", format="png", clip=clip)["data"])

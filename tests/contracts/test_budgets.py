@@ -45,7 +45,7 @@ LINES = {
 FILES = 463
 OPTIONS = 406
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_570
+TEST_LINES = 54_720
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
