@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint quick quick-lint quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook docs dist lock audit sbom clean
+.PHONY: help setup demo serve test check lint quick quick-lint quick-half quick-rest unit unit-half unit-rest integration slow gpu bench figures notebook pictures docs dist lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -100,6 +100,9 @@ notebook: setup ## run docs/notebook.ipynb again, on a run of jobs/configs/small
 	$(BIN)/python jobs/pipeline.py --config jobs/configs/small.toml
 	@PYTHONPATH=. VIRTUAL_ENV=.venv $(BIN)/python -m uv run --quiet --no-project --with-requirements runtime_env/docs.txt \
 	  python docs/execute_notebook.py
+
+pictures: demo ## take the screenshots in docs/images again, of the finished demo and its endpoint; needs chromium
+	PYTHONPATH=.:tests $(BIN)/python docs/take_pictures.py
 
 docs: setup ## the documentation as a site, in dist/site; fails on a link that leads nowhere
 	@rm -rf dist/docs dist/site && mkdir -p dist && cp -r docs dist/docs && rm -rf dist/docs/*.py dist/docs/__pycache__

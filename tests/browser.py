@@ -1,5 +1,6 @@
 """A web page in headless Chromium, over the pipe of its DevTools protocol, for tests of what people see and do."""
 
+import base64
 import fcntl
 import itertools
 import json
@@ -17,7 +18,10 @@ from typing import Any
 import pytest
 
 _PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe")
+_FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe"),
+    "--hide-scrollbars",  # pictures are taken without them
+)
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
 """Windows' codes of keys, by which Chromium knows them."""
 _FIRST_FREE_DESCRIPTOR = 10
@@ -50,13 +54,25 @@ class Browser:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
 
-    def open(self, page: Path | str, width: int, height: int = 800) -> None:
-        """Open a file, or an address, in a window of this size."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+    def prefer(self, scheme: str, medium: str = "screen") -> None:
+        """Show pages as to a person who prefers `light` or `dark`, on a `screen` or in `print`."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", media=medium, features=features)
+
+    def open(self, page: Path | str, width: int, height: int = 800, scale: float = 1) -> None:
+        """Open a file, or an address, in a window of this size; `scale` is in dots for each of its units."""
+        size = {"width": width, "height": height, "deviceScaleFactor": scale}
+        self._call("Emulation.setDeviceMetricsOverride", **size, mobile=width < 600)
         self._events.clear()
         self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._events.append(self._read())
+
+    def photograph(self) -> bytes:
+        """What the window shows, as PNG, without what is below the end of the page."""
+        shown = {"width": "innerWidth", "height": "Math.min(innerHeight, document.body.offsetHeight)"}
+        clip = {"x": 0, "y": 0, "scale": 1} | {side: self.evaluate(size) for side, size in shown.items()}
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png", clip=clip)["data"])
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in JavaScript."""

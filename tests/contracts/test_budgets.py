@@ -45,7 +45,7 @@ LINES = {
 FILES = 447
 OPTIONS = 358
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_530
+TEST_LINES = 54_680
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -18,6 +19,11 @@ WRITTEN = [*PAGES, *sorted(ROOT.glob("*.md")), ROOT / "benchmarks" / "README.md"
 GENERATED = {ROOT / "docs" / name: write_root_page(name) for name in ROOT_FILES}
 GENERATED[ROOT / "docs" / OPTIONS_PAGE] = write_options_page()
 GENERATED[ROOT / "docs" / "notebook.md"] = "\n\n".join("".join(cell["source"]) for cell in read_cells("markdown"))
+SCREENSHOT = r"""<picture>
+  <source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">
+  <img alt="([^"]*)" src="([^"]+)">
+</picture>"""
+DRAWN = {"svg", "title", "style", "defs", "marker", "rect", "text", "path"}
 
 
 def read(path: Path) -> str:
@@ -42,6 +48,39 @@ def test_links_lead_somewhere(path: Path) -> None:
         file = (path.parent / target).resolve() if target else path
         assert file in GENERATED or file.exists(), link
         assert not anchor or anchor in list_anchors(read(file)), link
+
+
+def list_pictures(path: Path) -> list[tuple[str, Path, Path]]:
+    """The alternative text of each picture of a page, its file in light, and that in dark, which of a drawing is the same."""
+    text = read(path)
+    drawings = [(file, alt, file) for alt, file in re.findall(r"!\[([^]]*)\]\(([^)\s]+)\)", text)]
+    return [(alt, path.parent / light, path.parent / dark) for dark, alt, light in drawings + re.findall(SCREENSHOT, text)]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pictures_are_there_in_both_schemes_and_say_what_they_show(path: Path) -> None:
+    pictures = list_pictures(path)
+    assert len(pictures) == len(re.findall(r"!\[|<img", read(path)))
+    for alt, light, dark in pictures:
+        assert len(alt.split()) >= 10, alt
+        assert light.is_file()
+        assert dark.is_file()
+        assert dark.name == light.name.replace("-light.png", "-dark.png")
+        assert dark != light or "prefers-color-scheme: dark" in read(light)
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    shown = {file.resolve() for path in WRITTEN for _, *files in list_pictures(path) for file in files}
+    assert shown == set((ROOT / "docs" / "images").iterdir())
+    assert [path.name for path in shown if path.stat().st_size > 150 * 1024] == []
+
+
+def test_drawings_load_and_run_nothing() -> None:
+    for path in (ROOT / "docs" / "images").glob("*.svg"):
+        drawing = ElementTree.parse(path).getroot()
+        assert drawing.findtext("{*}title")
+        assert {element.tag.partition("}")[2] for element in drawing.iter()} <= DRAWN
+        assert "url(" not in path.read_text().replace("url(#", "")
 
 
 def test_the_site_lists_every_page() -> None:

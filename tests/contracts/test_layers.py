@@ -1,6 +1,7 @@
 """Who may import whom: a package imports from the layers above it, and within a layer from those to its left."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -75,6 +76,13 @@ def may_import(importer: str, imported: str) -> bool:
 
 def test_every_module_has_a_place_in_the_layers() -> None:
     assert {name.partition(".")[0] for name in MODULES} == set(PLACES)
+
+
+def test_the_documentation_lists_the_layers() -> None:
+    _, _, section = (ROOT.parent / "docs" / "concepts.md").read_text(encoding="utf-8").partition("## The layers")
+    rows = re.findall(r"^\| \w+ \| (.*`.*) \|$", section, re.MULTILINE)
+    listed = [tuple(re.findall(r"`(\w+)`", row)) for row in rows]
+    assert listed == [("storage",), *LAYERS[1:]]
 
 
 def test_imports_point_upwards_alone() -> None:
