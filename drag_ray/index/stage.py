@@ -104,7 +104,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata)
+    earlier_dir = folder.earlier / "search_index" if folder.earlier else None
+    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir)
     counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:

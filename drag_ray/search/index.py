@@ -22,10 +22,11 @@ from typing import get_args
 import numpy as np
 
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
+from drag_ray.search import segments
 from drag_ray.search.config import AnalyzerName, SearchConfig, Syntax
-from drag_ray.search.metadata import Metadata
+from drag_ray.search.metadata import Metadata, read_metadata
 from drag_ray.search.page_table import PageTable, compute_order, map_texts, write_pages
-from drag_ray.search.shards import build_tantivy
+from drag_ray.search.shards import MIN_MERGED, build_tantivy, count_shards
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import new_folder, replaced_folder
 from drag_ray.storage.file_access import writing
@@ -34,6 +35,7 @@ from drag_ray.storage.json_text import parse_json
 INDEX_NAME = "index.json"
 PAGES_NAME = "pages.arrow"
 TANTIVY_DIR_NAME = "tantivy"
+SEGMENTS_DIR_NAME = "search_segments"
 _LAST_FILE = f"{TANTIVY_DIR_NAME}/meta.json"
 """In order of their names: segments have names of hexadecimal digits."""
 INDEX_FORMAT = 5
@@ -60,14 +62,18 @@ class IndexRecord:
     format: int = INDEX_FORMAT
 
 
-def build_index(pages_path: Path, index_dir: Path, config: SearchConfig, metadata: Metadata | None = None) -> IndexRecord:
+def build_index(
+    pages_path: Path, index_dir: Path, config: SearchConfig, metadata: Metadata | None = None, earlier_dir: Path | None = None
+) -> IndexRecord:
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
     Pages are sorted by (file, page_number) and indexed on all cores; equal input gives equal rankings,
-    whatever the number of cores and shards. The texts of all pages are never in memory at once.
+    whatever the number of cores and shards. The texts of all pages are never in memory at once. A large index leaves
+    its segments beside it (see `segments`), so that an index of other pages is built of them.
 
     Args:
         metadata: of the files of these pages; None where nothing is said of them.
+        earlier_dir: the folder of an index of the pages as they were before, whole; the result is the same without it.
 
     Raises:
         DataError: the file does not hold pages, or holds none, or the metadata are of other files.
@@ -77,15 +83,21 @@ def build_index(pages_path: Path, index_dir: Path, config: SearchConfig, metadat
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     with replaced_folder(index_dir) as scratch, _building():
-        return _write_index(pages_path, index_dir, scratch, config, order, metadata)
+        return _write_index(pages_path, index_dir, scratch, config, order, metadata, earlier_dir)
 
 
 def _write_index(
-    pages_path: Path, index_dir: Path, scratch: Path, config: SearchConfig, order: np.ndarray, metadata: Metadata | None
+    pages_path: Path,
+    index_dir: Path,
+    scratch: Path,
+    config: SearchConfig,
+    order: np.ndarray,
+    metadata: Metadata | None,
+    earlier_dir: Path | None,
 ) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
     documents = _write_metadata(metadata, scratch) if metadata else ()
-    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards, documents)
+    _write_tantivy(scratch, index_dir.with_name(SEGMENTS_DIR_NAME), config, documents, earlier_dir)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
         num_pages=len(order),
@@ -100,6 +112,41 @@ def _write_index(
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
     write_checksums(scratch)
     return record
+
+
+def _write_tantivy(
+    scratch: Path, segments_dir: Path, config: SearchConfig, documents: Sequence[int], earlier_dir: Path | None
+) -> None:
+    texts, tantivy_dir = map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME
+    if count_shards(len(texts), config.num_shards) < MIN_MERGED:
+        shutil.rmtree(segments_dir, ignore_errors=True)
+        build_tantivy(texts, tantivy_dir, config.analyzer, config.num_shards, documents)
+        return
+    earlier = _plan_update(scratch, config, earlier_dir) if earlier_dir else None
+    with replaced_folder(segments_dir) as folder:
+        for update in (*([earlier] if earlier else []), segments.plan_first(len(texts))):
+            if segments.build_merged(texts, update, (folder, tantivy_dir), config.analyzer, config.num_shards, documents):
+                break
+            for path in (*folder.iterdir(), *tantivy_dir.iterdir()):
+                path.unlink()
+        write_checksums(folder)
+
+
+def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segments.Update | None:
+    """The difference from an earlier index; None where it has no segments, or of another kind, or damaged ones."""
+    segments_dir = earlier_dir.with_name(SEGMENTS_DIR_NAME)
+    try:
+        record = read_record(earlier_dir)
+        check_files(segments_dir, segments.STALE_NAME, whole=True)
+    except SearchIndexError:
+        return None
+    metadata, earlier = (read_metadata(folder) for folder in (scratch, earlier_dir))
+    is_alike = record.analyzer == config.analyzer and (metadata and metadata.files) == (earlier and earlier.files)
+    if not is_alike:
+        return None
+    return segments.plan_update(
+        scratch / PAGES_NAME, earlier_dir / PAGES_NAME, earlier_dir / TANTIVY_DIR_NAME, segments_dir, config.analyzer
+    )
 
 
 def _write_metadata(metadata: Metadata, scratch: Path) -> Sequence[int]:
