@@ -133,10 +133,12 @@ def _write_tantivy(
 
 
 def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segments.Update | None:
-    """The difference from an earlier index; None where it has no segments, or of another kind, or damaged ones."""
+    """The difference from an earlier index; None where it has no segments, is of another kind or damaged, or where documents with
+    metadata have come or gone: segments name a document by its place among all."""
     segments_dir = earlier_dir.with_name(SEGMENTS_DIR_NAME)
     try:
         record = read_record(earlier_dir)
+        check_files(earlier_dir, whole=True)
         check_files(segments_dir, segments.STALE_NAME, whole=True)
     except SearchIndexError:
         return None

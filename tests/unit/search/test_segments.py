@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from drag_ray import schemas
 from drag_ray.search import segments
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import SEGMENTS_DIR_NAME, build_index
+from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage import artifacts
 from drag_ray.types import Page
@@ -40,13 +42,16 @@ class Collection:
             del self.documents[name]
         self.documents |= {f"{names[0]}a": self.write(4), "": self.write(2), f"z{names[1]}": self.write(3)}
 
-    def index(self, folder: Path, earlier: Path | None = None) -> Path:
-        """The folder of an index of the documents."""
+    def index(self, folder: Path, earlier: Path | None = None, groups: dict[str, str] | None = None) -> Path:
+        """The folder of an index of the documents, which groups may see."""
         pages = [
             Page(file, number, len(texts), text) for file, texts in self.documents.items() for number, text in enumerate(texts, 1)
         ]
         artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-        build_index(folder / "pages.parquet", folder / "search_index", SearchConfig(), None, earlier and earlier / "search_index")
+        table = pl.DataFrame({"file": sorted(groups), "group": [groups[file] for file in sorted(groups)]}) if groups else None
+        metadata = None if table is None else Metadata(table, "group")
+        earlier_dir = earlier and earlier / "search_index"
+        build_index(folder / "pages.parquet", folder / "search_index", SearchConfig(), metadata, earlier_dir)
         return folder
 
 
@@ -83,6 +88,26 @@ def test_pages_that_are_only_removed_or_not_changed_at_all_need_no_new_segment(t
     del collection.documents["0003"]
     fewer = collection.index(tmp_path / "fewer", same)
     assert find(fewer) == find(collection.index(tmp_path / "anew"))
+
+
+def test_a_group_finds_its_own_documents_whether_they_change_or_come_and_go(tmp_path: Path) -> None:
+    collection = Collection()
+
+    def index(name: str, earlier: Path | None = None) -> Path:
+        groups = {file: "abc"[len(texts) % 3] for file, texts in collection.documents.items()}
+        folder = collection.index(tmp_path / name, earlier, groups)
+        for group in "abc":
+            hits = Searcher(folder / "search_index").limit_to({group}).search("w1 w2", 3_000)
+            holding = [file for file, texts in collection.documents.items() if {"w1", "w2"} & set(" ".join(texts).split())]
+            assert {hit.file for hit in hits} == {file for file in holding if groups[file] == group}
+        return folder
+
+    first = index("first")
+    collection.documents["0007"] = collection.write(5)  # another group's now
+    second = index("second", first)
+    assert count_added(second) == 1
+    del collection.documents["0003"]
+    assert count_added(index("third", second)) == 0
 
 
 @pytest.mark.parametrize("damage", ["segment", "stale", "gone"])
