@@ -217,7 +217,8 @@ class SearchService:
             else:
                 rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
                 task = _build_task(request, model, keys)
-                trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
+                trajectory = await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn))
+                _check(trajectory, keys)
                 name, query, hits = model.name, _read_query(trajectory), _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
@@ -258,7 +259,8 @@ class SearchService:
         candidates = tuple(hit.page for hit in hits)
         with self._use_model(request, request.reranker) as (model, agent):
             rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
-            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, keys, candidates), note))
+            trajectory = await self._run(rollouts, _build_task(request, model, keys, candidates), note)
+            _check(trajectory, keys)
         scores = {(hit.file, hit.page_number): hit.score for hit in hits}
         return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
 
@@ -304,7 +306,8 @@ class SearchService:
                     _count_turn(counts, noted[0])
                     counts["request_pages"] += len(turns[-1].pages)
                     yield turns[-1]
-                yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
+                _check(trajectory := await running, keys)
+                yield await asyncio.to_thread(describer.describe_answer, trajectory, turns)
             finally:
                 running.cancel()
 
@@ -474,14 +477,10 @@ def _build_task(
     return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
 
 
-def _refuse_failed(trajectory: Trajectory) -> Trajectory:
-    """The rollout, if it came to an end.
-
-    Raises:
-        RefusalError: it failed.
-    """
+def _check(trajectory: Trajectory, keys: tuple[str, ...]) -> None:
+    """RefusalError where a rollout, with images of these keys, failed."""
     if not trajectory.error:
-        return trajectory
+        return
     if trajectory.stop_reason is StopReason.CONTEXT_LENGTH:
-        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question, or send fewer images.")
+        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question{', or send fewer images' if keys else ''}.")
     raise _refuse(trajectory.error)
