@@ -17,7 +17,7 @@ LINES = {
     "cli": 730,
     "cluster": 1_280,
     "collect": 180,
-    "corpus": 4_450,
+    "corpus": 4_440,
     "embed": 90,
     "engine": 4_080,
     "evaluate": 5_820,
@@ -32,20 +32,20 @@ LINES = {
     "recipes": 1_270,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 3_090,
-    "serve": 5_880,
+    "search": 3_390,
+    "serve": 5_920,
     "stage_runs": 830,
-    "storage": 980,
+    "storage": 1_000,
     "tools": 2_640,
     "transcripts": 770,
     "tune": 560,
     "": 1_290,
 }
 """Of each package, and of the modules at the top."""
-FILES = 463
+FILES = 465
 OPTIONS = 406
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_570
+TEST_LINES = 54_730
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
