@@ -39,6 +39,7 @@ _MAX_ADDED, _MAX_STALE_SHARE = 64, 0.1
 _MAX_SEGMENT_PAGES = 16_000
 """To Tantivy's merge policy, segments up to this size are of one level."""
 _TOKENS_BYTES = 8
+_BATCH = 65_536
 _KEY = ["file", "page_number"]
 
 
@@ -90,9 +91,8 @@ def plan_update(
         tantivy_dir: its merged index.
         kept_dir: its segments.
     """
-    index = open_index(tantivy_dir, analyzer_name)
     pages, earlier = (_read_pages(path).with_row_index(name) for path, name in ((pages_path, "row"), (earlier_pages_path, "old")))
-    known = np.array(index.searcher().fast_field_values(ROW, [DocAddress(0, row) for row in range(earlier.height)]), np.int64)
+    known = _read_labels(tantivy_dir, analyzer_name, earlier.height)
     joined = pages.join(earlier, on=_KEY, how="inner", maintain_order="left").filter(pl.col("text") == pl.col("text_right"))
     rows, old = (joined[name].to_numpy().astype(np.int64) for name in ("row", "old"))
     gone = np.setdiff1d(np.arange(earlier.height), old)
@@ -109,6 +109,14 @@ def plan_update(
 
 def _read_pages(path: Path) -> pl.DataFrame:
     return pl.DataFrame(map_pages(path).select([*_KEY, "text"]))
+
+
+def _read_labels(tantivy_dir: Path, analyzer_name: str, num_pages: int) -> np.ndarray:
+    """The labels of the pages of a merged index, whose documents are in their order."""
+    searcher, rows = open_index(tantivy_dir, analyzer_name).searcher(), np.arange(num_pages)
+    batches = np.split(rows, range(_BATCH, num_pages, _BATCH))
+    values = (searcher.fast_field_values(ROW, [DocAddress(0, row) for row in batch.tolist()]) for batch in batches)
+    return np.concatenate([np.array(labels, np.int64) for labels in values])
 
 
 def _label(num_pages: int, rows: np.ndarray, labels: np.ndarray, used: np.ndarray) -> np.ndarray | None:
