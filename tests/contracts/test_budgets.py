@@ -32,7 +32,7 @@ LINES = {
     "recipes": 1_270,
     "rl": 1_070,
     "rollout": 3_320,
-    "search": 3_390,
+    "search": 3_400,
     "serve": 5_920,
     "stage_runs": 830,
     "storage": 1_000,
