@@ -177,8 +177,9 @@ async def exchange(url: str, asker: Asker, arguments: argparse.Namespace, folder
             began = time.monotonic()
             await asyncio.to_thread(write_stage, folder, edition)
             written_s = time.monotonic() - began
-            while (await client.get("/v1/index")).json()["fingerprint"] == before:
-                await asyncio.sleep(0.1)
+            async with asyncio.timeout(arguments.limit_s):
+                while (await client.get("/v1/index")).json()["fingerprint"] == before:
+                    await asyncio.sleep(0.1)
             seconds = {"written_s": round(written_s, 1), "searched_s": round(time.monotonic() - began, 1)}
             done.append(seconds | (await exchange_adapter(client, asker, arguments.adapter) if arguments.adapter else {}))
     return done
