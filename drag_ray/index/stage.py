@@ -61,7 +61,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     Documents that the index whose place this takes has read, and that have not changed since, are taken from there.
 
     Writes `documents.parquet` (what was read of each, see `kept_documents`), `pages.parquet`, `links.parquet` (addresses that
-    pages link to), `search_index/`, of a large one `search_segments/` (see `search.segments`), `questions.parquet`,
+    pages link to), `search_index/`, of a large one `search_index_segments/` (see `search.segments`), `questions.parquet`,
     `near_duplicates.parquet` (among their evidence pages), `problems.jsonl` (what was set aside and why), with
     `corpus.page_images` also `page_images/`, of questions with images `question_images/`, with `embedding.model` also `vectors/`,
     with `image_embedding.model` also `image_vectors/`, and for an embedded corpus `documents/`. The paths of the documents, of

@@ -35,7 +35,6 @@ from drag_ray.storage.json_text import parse_json
 INDEX_NAME = "index.json"
 PAGES_NAME = "pages.arrow"
 TANTIVY_DIR_NAME = "tantivy"
-SEGMENTS_DIR_NAME = "search_segments"
 _LAST_FILE = f"{TANTIVY_DIR_NAME}/meta.json"
 """In order of their names: segments have names of hexadecimal digits."""
 INDEX_FORMAT = 5
@@ -97,7 +96,7 @@ def _write_index(
 ) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
     documents = _write_metadata(metadata, scratch) if metadata else ()
-    _write_tantivy(scratch, index_dir.with_name(SEGMENTS_DIR_NAME), config, documents, earlier_dir)
+    _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
         num_pages=len(order),
@@ -112,6 +111,11 @@ def _write_index(
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
     write_checksums(scratch)
     return record
+
+
+def locate_segments(index_dir: Path) -> Path:
+    """The folder of the segments that an index is merged from, beside it."""
+    return index_dir.with_name(f"{index_dir.name}_segments")
 
 
 def _write_tantivy(
@@ -135,7 +139,7 @@ def _write_tantivy(
 def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segments.Update | None:
     """The difference from an earlier index; None where it has no segments, is of another kind or damaged, or where documents with
     metadata have come or gone: segments name a document by its place among all."""
-    segments_dir = earlier_dir.with_name(SEGMENTS_DIR_NAME)
+    segments_dir = locate_segments(earlier_dir)
     try:
         record = read_record(earlier_dir)
         check_files(earlier_dir, whole=True)

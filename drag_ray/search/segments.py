@@ -1,6 +1,6 @@
 """The segments that an index is merged from, kept beside it: that of changed pages is merged from them and from a few new ones.
 
-    search_segments/
+    search_index_segments/
       *.idx, *.term, ...  segments of the first build, and those that later ones have added; none of these files ever changes
       meta.json           lists them, as Tantivy does; .managed.json too
       stale.json          what in them is gone (see `Stale`)
@@ -27,7 +27,7 @@ from tantivy import DocAddress
 
 from drag_ray.search.analyzer import build_analyzer
 from drag_ray.search.page_table import map_pages
-from drag_ray.search.shards import ROW, build_shards, link_folder, merge_segments, open_index
+from drag_ray.search.shards import ROW, build_shards, count_pages, link_folder, merge_segments, open_index
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 
@@ -99,7 +99,8 @@ def plan_update(
     before = Stale(**parse_json((kept_dir / STALE_NAME).read_text()))
     stale = np.union1d(np.array(before.labels, np.int64), known[gone])
     labels = _label(pages.height, rows, known[old], np.union1d(known, stale))
-    if labels is None or len(stale) > _MAX_STALE_SHARE * pages.height or before.num_added == _MAX_ADDED:
+    is_of_it = count_pages(kept_dir) == earlier.height + len(before.labels)
+    if not is_of_it or labels is None or len(stale) > _MAX_STALE_SHARE * pages.height or before.num_added == _MAX_ADDED:
         return None
     new = np.setdiff1d(np.arange(pages.height), rows)
     analyzer = build_analyzer(analyzer_name)

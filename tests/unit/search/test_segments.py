@@ -10,7 +10,7 @@ import pytest
 from drag_ray import schemas
 from drag_ray.search import segments
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import SEGMENTS_DIR_NAME, build_index
+from drag_ray.search.index import build_index, locate_segments
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage import artifacts
@@ -62,7 +62,7 @@ def find(folder: Path, files: list[str] | None = None) -> list[tuple[str, str, i
 
 
 def count_added(folder: Path) -> int:
-    return json.loads((folder / SEGMENTS_DIR_NAME / segments.STALE_NAME).read_text())["num_added"]
+    return json.loads((locate_segments(folder / "search_index") / segments.STALE_NAME).read_text())["num_added"]
 
 
 def test_scores_ties_and_files_are_those_of_a_build_from_nothing_after_any_number_of_changes(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_group_finds_its_own_documents_whether_they_change_or_come_and_go(tmp_
 def test_segments_that_are_not_what_was_written_are_built_again(tmp_path: Path, damage: str) -> None:
     collection = Collection()
     first = collection.index(tmp_path / "first")
-    folder = first / SEGMENTS_DIR_NAME
+    folder = locate_segments(first / "search_index")
     path = next(folder.glob("*.idx")) if damage == "segment" else folder / segments.STALE_NAME
     content = path.read_bytes()
     path.unlink() if damage == "gone" else path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -141,4 +141,4 @@ def test_labels_are_in_order_and_none_is_given_twice_until_there_is_no_room() ->
 def test_kept_segments_are_no_part_of_small_indexes(tmp_path: Path) -> None:
     collection = Collection()
     collection.documents = {"a": collection.write(3)}
-    assert not (collection.index(tmp_path) / SEGMENTS_DIR_NAME).exists()
+    assert not locate_segments(collection.index(tmp_path) / "search_index").exists()
