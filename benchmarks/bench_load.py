@@ -2,7 +2,7 @@
 
 python benchmarks/bench_load.py [--part collect] [--rollouts 60000] [--concurrent 10000]
 python benchmarks/bench_load.py [--part serve] [--clients 500] [--seconds 1800]
-python benchmarks/bench_load.py --part serve --exchanges 3 --adapter FOLDER --searches 98 --seconds 300
+python benchmarks/bench_load.py --part serve --exchanges 3 --adapter FOLDER --searches 50 --seconds 300
 
 collect   rollouts of two turns on a scripted engine, which takes its time for each reply, so that so many run at once. Each
           has to search for the word of its own question, to find its page, to give the word as its answer, and to be kept once.
@@ -11,8 +11,8 @@ serve     clients that ask one question after the other, in turns in a chat, in 
           chat must return the tokens of its own prompt, a search the page of its own question. A request is lost that has no
           answer within `--limit-s`, whose connection ends before, that fails, or is refused without a time to come back after.
           One more client looks at `/health` all the time. With `--exchanges` the index is exchanged so often, evenly over the
-          time, and then the adapter is loaded, asked and unloaded. An answer of `/v1/search` must be of one index, and of none
-          that is older than an index of which somebody had an answer before the request was sent.
+          time, and `--adapter` is loaded, asked and unloaded again and again. An answer of `/v1/search` must be of one index, and
+          of none that is older than an index of which somebody had an answer before the request was sent.
 
 All of it stays on this machine. Memory is that of the job and of all that it has started (Ray's own processes among them), looked
 at from the moment when all is warm (`--warm-up`, a share of the time). Results: `collect_load.json`, `serve_load.json`, and with
@@ -31,10 +31,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -66,7 +67,7 @@ DRAIN_SHARE = 0.15
 _EDITION = re.compile(r"edition (\d+)")
 _PAGES_EACH = 2
 _ADAPTER = "exchanged"
-MOST = {"rollouts": 1_000_000, "concurrent": 50_000, "clients": 5000, "seconds": 7200, "searches": 1000}
+MOST = {"rollouts": 1_000_000, "concurrent": 50_000, "clients": 5000, "seconds": 7200}
 """of each option: the benchmark is for one machine"""
 
 
@@ -123,9 +124,15 @@ class Asker:
             number, tokens, "".join(choice["delta"].get("content") or "" for c in chunks for choice in c["choices"])
         ), response
 
-    async def search(self, client: httpx2.AsyncClient, number: int) -> tuple[str, httpx2.Response]:
+    async def search_alone(self, client: httpx2.AsyncClient, number: int) -> tuple[str, httpx2.Response]:
+        return await self.search(client, number, {"model": "question"})
+
+    async def search(
+        self, client: httpx2.AsyncClient, number: int, more: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[str, httpx2.Response]:
         newest = max(self.editions, default=0)
-        response = await client.post("/v1/search", json={"question": build_question(number), "top_k": _PAGES_EACH})
+        asked = {"question": build_question(number), "top_k": _PAGES_EACH, **more}
+        response = await client.post("/v1/search", json=asked)
         if response.status_code != 200:
             return "", response
         found = response.json()
@@ -167,12 +174,13 @@ async def watch_health(url: str, end: float, certificates: ssl.SSLContext) -> di
     return {"statuses": dict(statuses), "seconds": {"p50": median, "max": longest}}
 
 
-async def exchange(url: str, asker: Asker, arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """What became of each exchange of the index and of the adapter."""
-    done: list[dict[str, Any]] = []
+async def exchange(url: str, arguments: argparse.Namespace, folder: Path) -> list[dict[str, float]]:
+    """The seconds until each newer index was written, and was searched."""
+    done: list[dict[str, float]] = []
+    started = time.monotonic()
     async with httpx2.AsyncClient(base_url=url, timeout=arguments.limit_s) as client:
         for edition in range(1, arguments.exchanges + 1):
-            await asyncio.sleep(arguments.seconds / (arguments.exchanges + 1))
+            await asyncio.sleep(started + edition * arguments.seconds / (arguments.exchanges + 1) - time.monotonic())
             before = (await client.get("/v1/index")).json()["fingerprint"]
             began = time.monotonic()
             await asyncio.to_thread(write_stage, folder, edition)
@@ -180,19 +188,23 @@ async def exchange(url: str, asker: Asker, arguments: argparse.Namespace, folder
             async with asyncio.timeout(arguments.limit_s):
                 while (await client.get("/v1/index")).json()["fingerprint"] == before:
                     await asyncio.sleep(0.1)
-            seconds = {"written_s": round(written_s, 1), "searched_s": round(time.monotonic() - began, 1)}
-            done.append(seconds | (await exchange_adapter(client, asker, arguments.adapter) if arguments.adapter else {}))
+            done.append({"written_s": round(written_s, 1), "searched_s": round(time.monotonic() - began, 1)})
     return done
 
 
-async def exchange_adapter(client: httpx2.AsyncClient, asker: Asker, adapter: str) -> dict[str, Any]:
-    """What became of an adapter that is loaded, asked until it is not refused, and unloaded: statuses, and the outcome."""
-    loaded = await client.post("/v1/load_lora_adapter", json={"lora_name": _ADAPTER, "lora_path": adapter})
-    while not (asked := await asker.chat(client, 0, _ADAPTER))[0] and asked[1].status_code in (429, 503):
-        await asyncio.sleep(1)
-    unloaded = await client.post("/v1/unload_lora_adapter", json={"lora_name": _ADAPTER})
-    outcome = asked[0] or judge_refusal(asked[1])[0]
-    return {"loaded": loaded.status_code, "adapter": outcome, "unloaded": unloaded.status_code}
+async def exchange_adapters(url: str, asker: Asker, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """What became of an adapter that is loaded, asked until it is not refused, and unloaded, again and again."""
+    done: list[dict[str, Any]] = []
+    end = time.monotonic() + arguments.seconds
+    async with httpx2.AsyncClient(base_url=url, timeout=arguments.limit_s) as client:
+        while arguments.adapter and time.monotonic() < end:
+            loaded = await client.post("/v1/load_lora_adapter", json={"lora_name": _ADAPTER, "lora_path": arguments.adapter})
+            while not (asked := await asker.chat(client, 0, _ADAPTER))[0] and asked[1].status_code in (429, 503):
+                await asyncio.sleep(1)
+            unloaded = await client.post("/v1/unload_lora_adapter", json={"lora_name": _ADAPTER})
+            outcome = asked[0] or judge_refusal(asked[1])[0]
+            done.append({"loaded": loaded.status_code, "asked": outcome, "unloaded": unloaded.status_code})
+    return done
 
 
 async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -202,7 +214,8 @@ async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace, folder:
     kinds: list[Callable[[httpx2.AsyncClient, int], Awaitable[tuple[str, httpx2.Response]]]] = [
         asker.chat,
         asker.stream,
-        *[asker.search] * arguments.searches,
+        asker.search,
+        *[asker.search_alone] * arguments.searches,
     ]
 
     async def ask() -> None:
@@ -227,14 +240,15 @@ async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace, folder:
 
     async with asyncio.TaskGroup() as clients:
         health = clients.create_task(watch_health(url, end, certificates))
-        exchanged = clients.create_task(exchange(url, asker, arguments, folder))
+        exchanged = clients.create_task(exchange(url, arguments, folder))
+        adapters = clients.create_task(exchange_adapters(url, asker, arguments))
         for _ in range(arguments.clients):
             clients.create_task(ask())
     return {
         "requests": dict(outcomes),
         "unaccounted": 2 * outcomes["sent"] - outcomes.total(),
         "health": health.result(),
-        **({"exchanges": exchanged.result(), "searches_by_index": dict(asker.editions)} if arguments.exchanges else {}),
+        "exchanges": {"index": exchanged.result(), "adapter": adapters.result(), "searches_by_index": dict(asker.editions)},
         "answered_per_s": round(outcomes["answered"] / arguments.seconds, 2),
         "seconds_of_answers": {
             kind: dict(
@@ -269,6 +283,7 @@ def serve(arguments: argparse.Namespace, folder: Path) -> Generator[tuple[str, i
         "engine.max-num-seqs": arguments.max_num_seqs,
         "engine.max-model-len": 1024,
         "agent.max-tokens": arguments.reply_tokens,
+        "serve.max-reply-s": arguments.limit_s,
         "serve.index-check-s": 1,
         **({"serve.adapter-dirs": Path(arguments.adapter).parent} if arguments.adapter else {}),
     }
@@ -303,9 +318,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--delay-s", type=float, default=20, help="what a scripted reply takes, on average")
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--seconds", type=int, default=1800, help="for which the clients ask")
-    parser.add_argument("--searches", type=int, default=1, help="for each chat and each streamed chat")
-    parser.add_argument("--exchanges", type=int, default=0, help="of the index, and of the adapter, while the clients ask")
-    parser.add_argument("--adapter", default="", help="a folder of an adapter of the model, loaded and unloaded at each exchange")
+    parser.add_argument("--searches", type=int, default=0, help="without a model, for each with one")
+    parser.add_argument("--exchanges", type=int, default=0, help="of the index, while the clients ask")
+    parser.add_argument("--adapter", default="", help="a folder of an adapter of the model, loaded and unloaded all the while")
     parser.add_argument("--limit-s", type=float, default=300, help="after which a request counts as lost")
     parser.add_argument("--model", default="embedded", help="as engine.model")
     parser.add_argument(
