@@ -34,9 +34,14 @@ def build_question(number: int) -> str:
     return f"Which page describes {build_word(number)}?"
 
 
-def write_index(folder: Path) -> None:
-    """The search index of the pages, as the index stage names it."""
-    pages = [Page(f"{build_word(number)}.pdf", 1, 1, f"The {build_word(number)} of the pump.") for number in range(NUM_WORDS)]
+def write_index(folder: Path, edition: int = 0, num_each: int = 1) -> None:
+    """The search index of the pages, so many of each word, as the index stage names it."""
+    words = [build_word(number) for number in range(NUM_WORDS)]
+    pages = [
+        Page(f"{word}.pdf", number, num_each, f"The {word} of the pump, edition {edition}.")
+        for word in words
+        for number in range(1, num_each + 1)
+    ]
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
 

@@ -23,6 +23,10 @@ from drag_ray.search.page_table import FileNames
 from drag_ray.storage.file_access import reading
 
 _BOOLEANS = {"true": True, "false": False}
+_KINDS: Mapping[type, ColumnType] = {
+    **{bool: "boolean", str: "text", list: "list", date: "date", datetime: "date"},
+    **{int: "number", float: "number", Decimal: "number"},
+}
 
 
 class _Cell(NamedTuple):
@@ -149,9 +153,7 @@ def _choose_type(name: str, cells: Sequence[_Cell], is_csv: bool, is_access: boo
 
 
 def _name_type(name: str, cell: _Cell) -> ColumnType:
-    known = {bool: "boolean", str: "text", list: "list", date: "date", datetime: "date"}
-    known |= dict.fromkeys((int, float, Decimal), "number")
-    kind: Any = known.get(type(cell.value))
+    kind = _KINDS.get(type(cell.value))
     if kind is None:
         raise DataError(
             f"corpus.metadata: {cell.place}, {name!r}: got a {type(cell.value).__name__}, expected one of "

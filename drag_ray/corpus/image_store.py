@@ -66,10 +66,7 @@ class ImageStore:
                 continue
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    target.hardlink_to(path)
-                except OSError:  # another file system, or one without such links
-                    artifacts.write_bytes(target, path.read_bytes())
+            artifacts.link_file(path, target)
 
     def open(self, key: str) -> Image.Image:
         """An image, decoded. Raises DataError: the key is none, or its file is missing or not what was written."""

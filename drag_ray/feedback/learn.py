@@ -18,10 +18,9 @@ _LOOKS_PER_VOICE = 1000
 Reason = Literal[
     "no_feedback", "contradictory", "marked_wrong", "few_voices", "seldom_opened", "one_voice", "page_gone", "test_question"
 ]
-"""Of a question that is left out: nobody said anything; the same page was marked right and wrong; all pages that were marked are
-wrong; too few voices opened any page, or too few of those who saw it; its pages
-rest on one voice that has had its share; its pages
-are not in the index any more; it is a test question of the run."""
+"""Of a question that is left out: nobody said anything; no page was marked right more often than wrong; its pages were marked
+wrong; too few voices opened any page, or too few of those who saw it; its pages rest on one voice that has had its share; its
+pages are not in the index any more; it is a test question of the run."""
 _STRENGTH: tuple[Reason, ...] = ("one_voice", "contradictory", "marked_wrong", "seldom_opened", "few_voices", "no_feedback")
 """Reasons of single pages: the first that holds is that of the question."""
 
@@ -84,11 +83,12 @@ class _Need:
 def learn(events: Iterable[Event], config: LearnConfig) -> Lessons:
     """Make questions of feedback.
 
-    A page is evidence of a question where it was marked right, and never where it was marked wrong; where both were said it is
-    set aside. A page that nobody has marked is evidence where at least `min_voices` have opened it, and `min_relevance` of those
-    who looked: clicks are weighted by the inverse of the chance of a look at their rank. What was opened before the question was
-    asked again does not count, for it did not help; what is marked or opened last at the end answers the earlier questions too.
-    Where it is only inferred that the question was asked again, a mark at the end counts for them no more than a click.
+    A page is evidence of a question where more voices have marked it right than wrong; where as many or more have marked it wrong
+    it is set aside. A page that nobody has marked right is evidence where at least `min_voices` have opened it, for each voice
+    that has marked it wrong as many again, and `min_relevance` of those who looked: clicks are weighted by the inverse of the
+    chance of a look at their rank. What was opened before the question was asked again does not count, for it did not help; what
+    is marked or opened last at the end answers the earlier questions too. Where it is only inferred that the question was asked
+    again, a mark at the end counts for them no more than a click.
     A client, or session, counts once for a page, whatever it sends.
     """
     lessons = Lessons()
@@ -194,11 +194,10 @@ def _decide(needs: dict[str, _Need], lessons: Lessons, config: LearnConfig) -> N
 
 def _judge(tally: _PageTally, curve: PositionCurve, config: LearnConfig) -> Reason | None:
     """The reason why a page is no evidence; None where it is."""
-    if tally.right and tally.wrong:
-        return "contradictory"
-    if tally.right or tally.wrong:
-        return None if tally.right else "marked_wrong"
-    if len(tally.opened) < config.min_voices:
-        return "few_voices"
-    weight = sum(1 / curve.chance(tally.shown[voice]) for voice in tally.opened)
+    if tally.right:
+        return None if len(tally.right) > len(tally.wrong) else "contradictory"
+    opened = tally.opened - tally.wrong
+    if len(opened) < config.min_voices * (1 + len(tally.wrong)):
+        return "marked_wrong" if tally.wrong else "few_voices"
+    weight = sum(1 / curve.chance(tally.shown[voice]) for voice in opened)
     return None if weight >= config.min_relevance * len(tally.shown) else "seldom_opened"

@@ -158,6 +158,5 @@ def read_events(folder: Path) -> Iterator[Event]:
         ArtifactError: a file cannot be read.
     """
     for path in list_folder(folder, "*.jsonl"):
-        with reading(path):
-            data = path.read_bytes()
-        yield from parse_lines(path, data[: data.rfind(b"\n") + 1].splitlines(), EVENT)
+        with reading(path), path.open("rb") as stream:
+            yield from parse_lines(path, (line for line in stream if line.endswith(b"\n")), EVENT)

@@ -62,11 +62,11 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     Documents that the index whose place this takes has read, and that have not changed since, are taken from there.
 
     Writes `documents.parquet` (what was read of each, see `kept_documents`), `pages.parquet`, `links.parquet` (addresses that
-    pages link to), `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages), `problems.jsonl`
-    (what was set aside and why), with `corpus.page_images` also `page_images/`, of questions with images `question_images/`, with
-    `embedding.model` also `vectors/`, with `image_embedding.model` also `image_vectors/`, and for an embedded corpus
-    `documents/`. The paths of the documents, of the run and of the embedding models must mean the same to the driver and to every
-    worker.
+    pages link to), `search_index/`, of a large one `search_index_segments/` (see `search.segments`), `questions.parquet`,
+    `near_duplicates.parquet` (among their evidence pages), `problems.jsonl` (what was set aside and why), with
+    `corpus.page_images` also `page_images/`, of questions with images `question_images/`, with `embedding.model` also `vectors/`,
+    with `image_embedding.model` also `image_vectors/`, and for an embedded corpus `documents/`. The paths of the documents, of
+    the run and of the embedding models must mean the same to the driver and to every worker.
 
     Returns:
         Counts: documents, kept_documents, read_documents, removed_documents, pages, pages_by_ocr, pages_without_text, questions,
@@ -105,7 +105,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata)
+    earlier_dir = folder.earlier / "search_index" if folder.earlier else None
+    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir)
     counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:

@@ -23,10 +23,11 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar, get_args
 import numpy as np
 
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
+from drag_ray.search import segments
 from drag_ray.search.config import AnalyzerName, SearchConfig, Syntax
-from drag_ray.search.metadata import Metadata
+from drag_ray.search.metadata import Metadata, read_metadata
 from drag_ray.search.page_table import PageTable, compute_order, map_texts, write_pages
-from drag_ray.search.shards import build_tantivy
+from drag_ray.search.shards import NUM_SHARDS, build_tantivy, count_shards
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import new_folder, replaced_folder
 from drag_ray.storage.file_access import explain_memory, writing
@@ -61,14 +62,18 @@ class IndexRecord:
     format: int = INDEX_FORMAT
 
 
-def build_index(pages_path: Path, index_dir: Path, config: SearchConfig, metadata: Metadata | None = None) -> IndexRecord:
+def build_index(
+    pages_path: Path, index_dir: Path, config: SearchConfig, metadata: Metadata | None = None, earlier_dir: Path | None = None
+) -> IndexRecord:
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
     Pages are sorted by (file, page_number) and indexed on all cores; equal input gives equal rankings,
-    whatever the number of cores and shards. The texts of all pages are never in memory at once.
+    whatever the number of cores and shards. The texts of all pages are never in memory at once. A large index leaves
+    its segments beside it (see `segments`), so that an index of other pages is built of them.
 
     Args:
         metadata: of the files of these pages; None where nothing is said of them.
+        earlier_dir: the folder of an index of the pages as they were before, whole; the result is the same without it.
 
     Raises:
         DataError: the file does not hold pages, or holds none, or the metadata are of other files.
@@ -78,15 +83,21 @@ def build_index(pages_path: Path, index_dir: Path, config: SearchConfig, metadat
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     with replaced_folder(index_dir) as scratch, _building():
-        return _write_index(pages_path, index_dir, scratch, config, order, metadata)
+        return _write_index(pages_path, index_dir, scratch, config, order, metadata, earlier_dir)
 
 
 def _write_index(
-    pages_path: Path, index_dir: Path, scratch: Path, config: SearchConfig, order: np.ndarray, metadata: Metadata | None
+    pages_path: Path,
+    index_dir: Path,
+    scratch: Path,
+    config: SearchConfig,
+    order: np.ndarray,
+    metadata: Metadata | None,
+    earlier_dir: Path | None,
 ) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
     documents = _write_metadata(metadata, scratch) if metadata else ()
-    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, documents)
+    _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
         num_pages=len(order),
@@ -101,6 +112,48 @@ def _write_index(
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
     write_checksums(scratch)
     return record
+
+
+def locate_segments(index_dir: Path) -> Path:
+    """The folder of the segments that an index is merged from, beside it."""
+    return index_dir.with_name(f"{index_dir.name}_segments")
+
+
+def _write_tantivy(
+    scratch: Path, segments_dir: Path, config: SearchConfig, documents: Sequence[int], earlier_dir: Path | None
+) -> None:
+    texts, tantivy_dir = map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME
+    if count_shards(len(texts)) < NUM_SHARDS:
+        shutil.rmtree(segments_dir, ignore_errors=True)
+        build_tantivy(texts, tantivy_dir, config.analyzer, documents)
+        return
+    earlier = _plan_update(scratch, config, earlier_dir) if earlier_dir else None
+    with replaced_folder(segments_dir) as folder:
+        for update in (*([earlier] if earlier else []), segments.plan_first(len(texts))):
+            if segments.build_merged(texts, update, (folder, tantivy_dir), config.analyzer, documents):
+                break
+            for path in (*folder.iterdir(), *tantivy_dir.iterdir()):
+                path.unlink()
+        write_checksums(folder)
+
+
+def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segments.Update | None:
+    """The difference from an earlier index; None where it has no segments, is of another kind or damaged, or where documents with
+    metadata have come or gone: segments name a document by its place among all."""
+    segments_dir = locate_segments(earlier_dir)
+    try:
+        record = read_record(earlier_dir)
+        check_files(earlier_dir, whole=True)
+        check_files(segments_dir, segments.STALE_NAME, whole=True)
+    except SearchIndexError:
+        return None
+    metadata, earlier = (read_metadata(folder) for folder in (scratch, earlier_dir))
+    is_alike = record.analyzer == config.analyzer and (metadata and metadata.files) == (earlier and earlier.files)
+    if not is_alike:
+        return None
+    return segments.plan_update(
+        scratch / PAGES_NAME, earlier_dir / PAGES_NAME, earlier_dir / TANTIVY_DIR_NAME, segments_dir, config.analyzer
+    )
 
 
 def _write_metadata(metadata: Metadata, scratch: Path) -> Sequence[int]:

@@ -122,16 +122,20 @@ def _read_batches(source: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(BATCH_ROWS, columns=schemas.PAGES.names)
 
 
-def map_texts(path: Path) -> pa.ChunkedArray:
-    """The texts of a page table by row, in the mapped file. Raises ArtifactError: the file cannot be read."""
+def map_pages(path: Path) -> pa.Table:
+    """A page table by row, in the mapped file. Raises ArtifactError: the file cannot be read."""
     with reading(path, _REBUILD):
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["text"]
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def map_texts(path: Path) -> pa.ChunkedArray:
+    """The texts of a page table by row, as `map_pages`."""
+    return map_pages(path)["text"]
 
 
 def _take_batches(path: Path, order: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Polars, since Arrow copies the whole table to take a row of it."""
-    with reading(path):
-        pages = pl.DataFrame(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
+    pages = pl.DataFrame(map_pages(path))
     for start in range(0, len(order), BATCH_ROWS):
         taken = pages[order[start : start + BATCH_ROWS]].to_arrow(compat_level=pl.CompatLevel.oldest())
         yield taken.combine_chunks().to_batches()[0]

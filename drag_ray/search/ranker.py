@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from tantivy import FieldType, Occur, Query
+from tantivy import DocAddress, FieldType, Occur, Query
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
@@ -157,7 +157,12 @@ class Ranker:
 
     def _build_filter(self, chosen: Sequence[range]) -> Query:
         """Matches these rows and adds nothing to the score."""
-        ranges = [Query.range_query(self._schema, ROW, FieldType.Integer, rows.start, rows.stop - 1) for rows in chosen]
+        ends = [row for rows in chosen for row in (rows.start, rows.stop - 1)]
+        labels = self._searcher.fast_field_values(ROW, [DocAddress(0, row) for row in ends]) if self._is_merged else ends
+        ranges = [
+            Query.range_query(self._schema, ROW, FieldType.Integer, first, last)
+            for first, last in zip(labels[::2], labels[1::2], strict=True)
+        ]
         return Query.const_score_query(Query.boolean_query([(Occur.Should, query) for query in ranges]), 0.0)
 
 

@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import tantivy
 from tqdm.auto import tqdm
 
 from drag_ray.search.analyzer import build_analyzer
+from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 
 TEXT, ROW, DOCUMENT = "text", "row", "document"
@@ -28,9 +30,11 @@ _WRITER_HEAP_BYTES = 256 * 1024 * 1024
 _MERGE_HEAP_BYTES = 16 * 1024 * 1024
 _BATCH_PAGES = 1_024
 _SHARD_MIN_PAGES = 256
-_NUM_SHARDS = 8
-"""Parts that are indexed in parallel. Rankings do not depend on it; fewer than 8 would not be merged."""
+NUM_SHARDS = 8
+"""Parts that are indexed in parallel: as many segments of about one size as Tantivy's merge policy makes one of. Rankings do not
+depend on it."""
 _META, _MANAGED = "meta.json", ".managed.json"
+_SEGMENT_SUFFIXES = {".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"}
 
 
 def build_schema(has_documents: bool = False) -> tantivy.Schema:
@@ -52,29 +56,55 @@ def open_index(tantivy_dir: Path, analyzer_name: str) -> tantivy.Index:
 
 
 def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, documents: Sequence[int] = ()) -> None:
-    """Index `texts` (n strings, in the order of their rows) on all cores, with the places of their documents where there are any.
+    """Index `texts` (n strings, in the order of their rows), with the places of their documents where there are any."""
+    build_shards(texts, np.arange(len(texts)), tantivy_dir, analyzer_name, documents=documents)
+    if count_shards(len(texts)) > 1:
+        merge_segments(tantivy_dir, analyzer_name)
+    else:
+        (tantivy_dir / _MANAGED).unlink()
 
-    A small collection is one shard: starting a writer costs more than a few hundred pages do.
+
+def count_shards(num_pages: int, num_shards: int = NUM_SHARDS) -> int:
+    """The shards of so many pages. A small collection is one: starting a writer costs more than a few hundred pages do."""
+    return 1 if num_pages < _SHARD_MIN_PAGES * num_shards else num_shards
+
+
+def build_shards(
+    texts: pa.ChunkedArray,
+    labels: np.ndarray,
+    tantivy_dir: Path,
+    analyzer_name: str,
+    num_shards: int = NUM_SHARDS,
+    documents: Sequence[int] = (),
+    kept_dir: Path | None = None,
+) -> None:
+    """Index `texts` on all cores, into one index of as many segments as shards.
+
+    Args:
+        labels: int64 (n,), ascending; they stand for the rows.
+        documents: see `build_tantivy`.
+        kept_dir: an index of segments that are put beside these.
     """
     num_pages = len(texts)
-    num_shards = 1 if num_pages < _SHARD_MIN_PAGES * _NUM_SHARDS else _NUM_SHARDS
+    num_shards = count_shards(num_pages, num_shards)
     bounds = [num_pages * number // num_shards for number in range(num_shards + 1)]
-    shard_dirs = [tantivy_dir / f"shard-{number}" for number in range(num_shards)]
+    shard_dirs = [tantivy_dir / f"shard-{number}" for number in range(num_shards)] if num_pages else []
     with (
         tqdm(total=num_pages, desc="indexing", unit=" pages", mininterval=1) as progress,
         ThreadPoolExecutor(min(num_shards, len(os.sched_getaffinity(0)))) as pool,
     ):
         ranges = itertools.starmap(range, itertools.pairwise(bounds))
-        build = partial(_build_shard, texts, documents, analyzer_name=analyzer_name, report=progress.update)
+        build = partial(_build_shard, texts, labels, documents, analyzer_name=analyzer_name, report=progress.update)
         list(pool.map(build, ranges, shard_dirs))
+    if kept_dir:
+        shard_dirs = [tantivy_dir / "shard-kept", *shard_dirs]
+        link_folder(kept_dir, shard_dirs[0])
     _join_shards(shard_dirs, tantivy_dir)
-    if num_shards > 1:
-        _merge(tantivy_dir, analyzer_name)
-    (tantivy_dir / _MANAGED).unlink()  # files that a writer may remove: there is no writer any more
 
 
 def _build_shard(
     texts: pa.ChunkedArray,
+    labels: np.ndarray,
     documents: Sequence[int],
     rows: range,
     shard_dir: Path,
@@ -91,7 +121,8 @@ def _build_shard(
         batch = texts.slice(start, min(_BATCH_PAGES, rows.stop - start)).to_pylist()
         for row, text in enumerate(batch, start):
             place = {DOCUMENT: int(documents[row])} if len(documents) else {}
-            writer.add_document(tantivy.Document.from_dict({TEXT: analyzer.prepare(text), ROW: row, **place}, schema))
+            fields = {TEXT: analyzer.prepare(text), ROW: int(labels[row]), **place}
+            writer.add_document(tantivy.Document.from_dict(fields, schema))
         report(len(batch))
     writer.commit()
     writer.wait_merging_threads()
@@ -111,8 +142,31 @@ def _join_shards(shard_dirs: list[Path], tantivy_dir: Path) -> None:
     (tantivy_dir / _META).write_text(json.dumps({**metas[0], "segments": segments}))
 
 
-def _merge(tantivy_dir: Path, analyzer_name: str) -> None:
-    """Let Tantivy's merge policy look at the segments; it does so after each commit."""
-    writer = open_index(tantivy_dir, analyzer_name).writer(heap_size=_MERGE_HEAP_BYTES, num_threads=1)
+def count_pages(tantivy_dir: Path) -> int:
+    """The pages in all segments of an index, none of which are marked as gone; nothing is opened."""
+    return sum(segment["max_doc"] for segment in parse_json((tantivy_dir / _META).read_text())["segments"])
+
+
+def link_folder(folder: Path, target: Path) -> None:
+    """Have the files of an index in another folder as well, without a copy where both are on one file system."""
+    target.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        if path.name in (_META, _MANAGED):  # the others never change
+            shutil.copyfile(path, target / path.name)
+        elif path.suffix in _SEGMENT_SUFFIXES:
+            artifacts.link_file(path, target / path.name)
+
+
+def merge_segments(tantivy_dir: Path, analyzer_name: str, gone: Sequence[tuple[int, int]] = ()) -> None:
+    """Let Tantivy's merge policy look at the segments; it does so after each commit.
+
+    Args:
+        gone: the first and last labels of pages that are left out.
+    """
+    index = open_index(tantivy_dir, analyzer_name)
+    writer = index.writer(heap_size=_MERGE_HEAP_BYTES, num_threads=1)
+    for first, last in gone:
+        writer.delete_documents_by_query(tantivy.Query.range_query(index.schema, ROW, tantivy.FieldType.Integer, first, last))
     writer.commit()
     writer.wait_merging_threads()
+    (tantivy_dir / _MANAGED).unlink()  # files that a writer may remove: there is no writer any more

@@ -193,7 +193,7 @@ def _refusing(handle: _Handler) -> _Handler:
 
 async def _describe_index(request: Request) -> Response:
     service = await _find_service(request)
-    return _to_response(await asyncio.to_thread(service.describe, _require_index(request).problem))
+    return _to_response(await asyncio.to_thread(service.index.describe, _require_index(request).problem))
 
 
 async def _search(request: Request) -> Response:

@@ -99,6 +99,19 @@ def whole_or_absent(path: Path) -> Generator[Path]:
             scratch.unlink(missing_ok=True)
 
 
+def link_file(path: Path, target: Path) -> None:
+    """Have a file in another place as well, without a copy where both are on one file system.
+
+    Raises:
+        ArtifactError: the disk refuses.
+    """
+    with writing(target):
+        try:
+            target.hardlink_to(path)
+        except OSError:  # another file system, or one without such links
+            write_bytes(target, path.read_bytes())
+
+
 def sync_files(folder: Path, paths: Iterable[str]) -> None:
     """Bring files, whoever wrote them, and the folders that name them to the disk, so that a loss of power takes none of them.
     Raises ArtifactError where the disk refuses."""

@@ -32,20 +32,20 @@ LINES = {
     "recipes": 1_230,
     "rl": 1_030,
     "rollout": 3_140,
-    "search": 3_000,
-    "serve": 5_770,
+    "search": 3_320,
+    "serve": 5_810,
     "stage_runs": 780,
-    "storage": 900,
+    "storage": 920,
     "tools": 2_490,
     "transcripts": 730,
     "tune": 520,
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 447
+FILES = 449
 OPTIONS = 358
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_680
+TEST_LINES = 54_830
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -165,7 +165,7 @@ def _parse_keys(text: str, source: str) -> tuple[Key, ...]:
             raise ValueError("keys and groups are texts")
         if not all(isinstance(one["groups"], list) for one in given["keys"]) or len({key.text for key in keys}) < len(keys):
             raise ValueError("groups are a list, and no key stands there twice")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         problem = error if isinstance(error, ValueError) else "each of [[keys]] has key and groups"
         raise ServeError(f'{source}: cannot be read ({problem}). Write [[keys]], key = "KEY", groups = ["GROUP"].') from None
     return keys

@@ -112,7 +112,7 @@ class LiveIndex:
                 _logger.error(told, self.problem, exc_info=not isinstance(error, DragRayError))
             return
         replaced, self.service, self._seen, self.problem = self.service, service, stamps, ""
-        replaced.retire()
+        replaced.index.retire()
         _logger.info("a newer index is searched from now on")
 
     def _hold(self) -> IndexFolders:
@@ -126,7 +126,7 @@ class LiveIndex:
         check_groups(self._settings.keys, read_access_column(folders.index.path / "search_index"))
         check_index(folders.index.path, folders.embed.path if folders.embed else None, self._settings)
         service = self._open(folders)
-        service.warm_up(self.service)
+        service.index.warm_up(self.service.index)
         return service
 
     def _open(self, folders: IndexFolders) -> SearchService:

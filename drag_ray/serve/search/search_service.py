@@ -1,7 +1,6 @@
 """The agent behind the endpoint: the code of a collection, with the serving engine and the run's index."""
 
 import asyncio
-import json
 import logging
 import time
 from collections import Counter
@@ -9,8 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from drag_ray.agent.config import AgentConfig
@@ -25,11 +22,9 @@ from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.errors import BudgetError, ConfigError, DataError, EngineDiedError, SearchIndexError, ServeError
+from drag_ray.errors import BudgetError, ConfigError, DataError, EngineDiedError, SearchIndexError
 from drag_ray.search.config import SYNTAX_HELP
-from drag_ray.search.metadata import EVERYTHING, Filter, FilterError
 from drag_ray.search.searcher import Searcher
-from drag_ray.search.vectors import PROBE
 from drag_ray.serve.config import QUESTION_ALONE
 from drag_ray.serve.ingress.key import Groups
 from drag_ray.serve.ingress.limits import ENGINE_HAS_DIED, Limits, RefusalError
@@ -38,7 +33,6 @@ from drag_ray.serve.search.messages import (
     AskAnswer,
     AskRequest,
     Describer,
-    IndexAnswer,
     PageAnswer,
     QuestionRequest,
     SearchAnswer,
@@ -48,6 +42,7 @@ from drag_ray.serve.search.messages import (
 )
 from drag_ray.serve.search.request_images import EndpointImages, RequestImages, SentImages
 from drag_ray.serve.search.retrieval import Retrieval
+from drag_ray.serve.search.served_index import ServedIndex
 from drag_ray.serve.served_models import ServedModel, ServedModels
 from drag_ray.types import ActionKind, Evidence, Hit, Hits, Page, Question, StopReason, Trajectory, Turn
 
@@ -57,9 +52,6 @@ if TYPE_CHECKING:
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
 
-_MAX_KEPT, _MIN_KEPT, _KEPT_PAGES = 64, 4, 16_000_000
-"""Filters, and groups of keys, for which what they leave of the index is kept: of large indexes fewer, for each takes up to 35
-bytes a document."""
 _NO_PICTURES = (
     "images: the model `question` compares them with pictures of pages, and the index has no vectors of these, or their model is "
     "gone; the endpoint's log says which. Build it with --corpus.page-images --image-embedding.model FOLDER, or ask a model that "
@@ -75,6 +67,9 @@ _logger = logging.getLogger(__name__)
 
 class SearchService:
     """Searches, asks and reads pages. Safe for many requests at once in one event loop, which no search holds up.
+
+    Attributes:
+        index: what is searched.
 
     Args:
         searcher: the index.
@@ -101,8 +96,7 @@ class SearchService:
         champions: Champions | None = None,
     ) -> None:
         self._champions = champions
-        self._searcher = searcher
-        self._retrieval = retrieval
+        self.index = ServedIndex(searcher, retrieval)
         self._models = models
         self._draw = draw
         self._limits = limits
@@ -111,80 +105,24 @@ class SearchService:
         self._images = images
         self._sent = SentImages(searcher.index_dir.parent)
         self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
-        self._opened_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._restrictions: tuple[str, ...] = ()
-        self._kept = _Kept(max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_PAGES // max(1, searcher.num_pages))))
 
     @property
     def takes_images(self) -> Literal["", "model", "question"]:
         """The use of images in questions: for models, which see them, or for the search without one alone; empty for none."""
-        return "model" if self._images else "question" if self._retrieval.pictures else ""
+        return "model" if self._images else "question" if self.index.retrieval.pictures else ""
 
     async def limit_to(self, groups: Groups) -> "SearchService":
         """The service for the key of a request: its searches, tools and pages are of the documents that the key may see.
 
         Raises:
-            RefusalError: the key does not say what it may see, or the index does not say which documents these are.
+            RefusalError: see `ServedIndex.limit_to`.
         """
-        has_groups = bool(self._searcher.metadata and self._searcher.metadata.access_column)
-        if EVERYTHING in groups if groups is not None else not has_groups:
-            return self
-        if groups is None or not has_groups:
-            raise RefusalError(403, "this key may see no document: the endpoint's key file does not say which, or the index not.")
-        return await self._restrict(json.dumps(sorted(groups)), partial(self._searcher.limit_to, groups))
+        return self._over(await self.index.limit_to(groups))
 
-    async def _narrow(self, conditions: Filter) -> "SearchService":
-        """The service for documents that meet a filter.
-
-        Raises:
-            RefusalError: the index cannot be asked for it.
-        """
-        try:
-            return await self._restrict(json.dumps(conditions, sort_keys=True), partial(self._searcher.narrow, conditions))
-        except FilterError as error:
-            raise RefusalError(400, str(error)) from None
-
-    async def _restrict(self, name: str, restrict: Callable[[], Searcher]) -> "SearchService":
-        restrictions = (*self._restrictions, name)
-        restricted = self._kept.take(restrictions)
-        if restricted is None:
-            restricted = copy(self)
-            restricted._searcher = await asyncio.to_thread(restrict)
-            restricted._retrieval = self._retrieval.restrict(restricted._searcher)
-            restricted._restrictions = restrictions
-        self._kept.put(restrictions, restricted)
-        return restricted
-
-    def describe(self, problem: str) -> IndexAnswer:
-        """The index, and what kept a newer one from taking its place, of which a key of some groups is told no more than that."""
-        searcher, shown = self._searcher, self._searcher.shown_rows
-        return IndexAnswer(
-            fingerprint="" if searcher.is_limited else searcher.record.fingerprint,
-            opened_at=self._opened_at,
-            pages=searcher.num_pages if shown is None else int(shown.sum()),
-            filters=searcher.list_filters(),
-            problem="a newer index cannot be used; see the endpoint's log." if problem and searcher.is_limited else problem,
-        )
-
-    def warm_up(self, earlier: "SearchService") -> None:
-        """Search once in each way, before the service takes the place of an earlier one.
-
-        Raises:
-            ServeError: the earlier one can be searched in a way in which this cannot.
-            SearchIndexError: the index is damaged.
-        """
-        if earlier._retrieval.pictures and not self._retrieval.pictures:
-            raise ServeError("the newer index has no vectors of page pictures that fit it.")
-        if missing := earlier._retrieval.names - self._retrieval.names:
-            raise ServeError(
-                f"the newer index has no vectors that fit it, so it cannot be searched by {', '.join(sorted(missing))}."
-            )
-        for name in self._retrieval.names:
-            self._retrieval.choose(name).search(PROBE, 1)
-
-    def retire(self) -> None:
-        """Forget what was kept for later requests, and keep no more: there are none, and what is kept would hold this."""
-        self._kept.end()
+    def _over(self, index: ServedIndex) -> "SearchService":
+        service = copy(self)
+        service.index = index
+        return service
 
     async def search(self, request: SearchRequest, tool: str = "search") -> SearchAnswer:
         """The pages that a model's first search finds, or those of the question alone.
@@ -197,15 +135,16 @@ class SearchService:
                 search failed.
         """
         if request.filter is not None:
-            return await (await self._narrow(request.filter)).search(request.model_copy(update={"filter": None}))
+            narrowed = self._over(await self.index.narrow(request.filter))
+            return await narrowed.search(request.model_copy(update={"filter": None}))
         request = self._champions.resolve(request) if self._champions else request
         alone = request.model == QUESTION_ALONE
         used = self._models.base_name if alone else request.model
         with self._begin_images() as images, self._record(tool) as counts, self._use_model(request, used) as (model, agent):
             top_k = request.top_k or agent.depth
-            retrieval = request.retrieval or self._retrieval.choose_name(agent)
-            index = self._retrieval.choose(retrieval, agent.dense_weight)
-            rerank_depth = self._retrieval.choose_depth(request.wants_rerank, top_k)
+            retrieval = request.retrieval or self.index.retrieval.choose_name(agent)
+            index = self.index.retrieval.choose(retrieval, agent.dense_weight)
+            rerank_depth = self.index.retrieval.choose_depth(request.wants_rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
             sent = await self._read_images(request, not alone or bool(order_depth), alone)
@@ -217,13 +156,14 @@ class SearchService:
             else:
                 rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
                 task = _build_task(request, model, keys)
-                trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
+                trajectory = await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn))
+                _check(trajectory, keys)
                 name, query, hits = model.name, _read_query(trajectory), _list_hits(trajectory)
             if rerank_depth:
-                hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
+                hits = await asyncio.to_thread(self.index.retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
                 hits = await self._order(request, index, hits[:depth], keys, images, lambda turn, _: _count_tokens(counts, turn))
-            describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth or order_depth))
+            describer = Describer(self.index.searcher, agent, request.question, retrieval, bool(rerank_depth or order_depth))
             answer = await asyncio.to_thread(describer.describe_search, name, query, hits[:top_k])
             counts["request_pages"] += len(answer.pages)
         return answer
@@ -258,7 +198,8 @@ class SearchService:
         candidates = tuple(hit.page for hit in hits)
         with self._use_model(request, request.reranker) as (model, agent):
             rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
-            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, keys, candidates), note))
+            trajectory = await self._run(rollouts, _build_task(request, model, keys, candidates), note)
+            _check(trajectory, keys)
         scores = {(hit.file, hit.page_number): hit.score for hit in hits}
         return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
 
@@ -269,7 +210,7 @@ class SearchService:
             RefusalError: as `search`, also after some turns.
         """
         if request.filter is not None:
-            narrowed = await self._narrow(request.filter)
+            narrowed = self._over(await self.index.narrow(request.filter))
             async with aclosing(narrowed.ask(request.model_copy(update={"filter": None}))) as answers:
                 async for answer in answers:
                     yield answer
@@ -280,14 +221,14 @@ class SearchService:
             self._record("ask") as counts,
             self._use_model(request, request.model) as (model, agent),
         ):
-            retrieval = request.retrieval or self._retrieval.choose_name(agent)
-            index = self._retrieval.choose(retrieval, agent.dense_weight)
-            rerank_depth = self._retrieval.choose_depth(request.wants_rerank, agent.depth)
+            retrieval = request.retrieval or self.index.retrieval.choose_name(agent)
+            index = self.index.retrieval.choose(retrieval, agent.dense_weight)
+            rerank_depth = self.index.retrieval.choose_depth(request.wants_rerank, agent.depth)
             if rerank_depth:
-                index = self._retrieval.order_by_question(index, request.question, rerank_depth)
+                index = self.index.retrieval.order_by_question(index, request.question, rerank_depth)
             sent = await self._read_images(request, by_model=True)
             keys = await images.hold(sent) if images else ()
-            describer = Describer(self._searcher, agent, request.question, retrieval, bool(rerank_depth))
+            describer = Describer(self.index.searcher, agent, request.question, retrieval, bool(rerank_depth))
             taken: asyncio.Queue[tuple[Turn, tuple[ShownImage, ...]] | None] = asyncio.Queue()
             rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations, images)
 
@@ -304,7 +245,8 @@ class SearchService:
                     _count_turn(counts, noted[0])
                     counts["request_pages"] += len(turns[-1].pages)
                     yield turns[-1]
-                yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
+                _check(trajectory := await running, keys)
+                yield await asyncio.to_thread(describer.describe_answer, trajectory, turns)
             finally:
                 running.cancel()
 
@@ -315,7 +257,7 @@ class SearchService:
             RefusalError: the index does not have it.
         """
         with self._record("read_page"):
-            page = await asyncio.to_thread(self._searcher.find_page, file, page_number)
+            page = await asyncio.to_thread(self.index.searcher.find_page, file, page_number)
             if page is None:
                 raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
             picture = await asyncio.to_thread(self._draw_page, page, edge) if edge and page.image else ""
@@ -341,10 +283,10 @@ class SearchService:
         Raises:
             RefusalError: the endpoint can make no use of them, or one is no picture within the limits.
         """
-        if request.images and by_vectors and not self._retrieval.pictures:
+        if request.images and by_vectors and not self.index.retrieval.pictures:
             raise RefusalError(400, _NO_PICTURES)
         if request.images and by_model and not self._images:
-            raise RefusalError(400, f"{_SEES_NONE}{_BY_PICTURES if self._retrieval.pictures else ''}.")
+            raise RefusalError(400, f"{_SEES_NONE}{_BY_PICTURES if self.index.retrieval.pictures else ''}.")
         return await self._sent.read(request.images)
 
     async def _search_alone(self, index: PageIndex, question: str, sent: Sequence["Image"], depth: int) -> Hits:
@@ -355,7 +297,7 @@ class SearchService:
         """
         try:
             if sent:
-                return await asyncio.to_thread(self._retrieval.search_pictures, sent, question, index, depth)
+                return await asyncio.to_thread(self.index.retrieval.search_pictures, sent, question, index, depth)
             return await asyncio.to_thread(index.search, question, depth)
         except (SearchIndexError, ConfigError) as error:
             raise _refuse(error) from None
@@ -403,10 +345,10 @@ class SearchService:
             async with self._limits.limit_reply():
                 return await self._draw(request, model.adapter)
 
-        record = self._searcher.record
+        record = self.index.searcher.record
         environment = SearchEnvironment(index, agent.top_k, depth)
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        policy, pages = Policy(model.name), self._searcher
+        policy, pages = Policy(model.name), self.index.searcher
         return Rollouts(agent, policy, generate, *search, max_turns=max_turns, pages=pages, images=images)
 
     async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
@@ -417,26 +359,6 @@ class SearchService:
             raise RefusalError(503, ENGINE_HAS_DIED) from error
         except BudgetError as error:
             raise RefusalError(504, str(error)) from None
-
-
-class _Kept:
-    """The latest services by their restrictions, so many at most."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._services: dict[tuple[str, ...], SearchService] = {}  # the latest last
-
-    def take(self, restrictions: tuple[str, ...]) -> SearchService | None:
-        return self._services.pop(restrictions, None)
-
-    def put(self, restrictions: tuple[str, ...], service: SearchService) -> None:
-        self._services[restrictions] = service
-        if len(self._services) > self._capacity:
-            del self._services[next(iter(self._services))]
-
-    def end(self) -> None:
-        self._capacity = 0
-        self._services.clear()
 
 
 def _count_turn(counts: Counter[str], turn: Turn) -> None:
@@ -474,14 +396,10 @@ def _build_task(
     return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
 
 
-def _refuse_failed(trajectory: Trajectory) -> Trajectory:
-    """The rollout, if it came to an end.
-
-    Raises:
-        RefusalError: it failed.
-    """
+def _check(trajectory: Trajectory, keys: tuple[str, ...]) -> None:
+    """RefusalError where a rollout, with images of these keys, failed."""
     if not trajectory.error:
-        return trajectory
+        return
     if trajectory.stop_reason is StopReason.CONTEXT_LENGTH:
-        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question, or send fewer images.")
+        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question{', or send fewer images' if keys else ''}.")
     raise _refuse(trajectory.error)

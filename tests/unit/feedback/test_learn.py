@@ -70,13 +70,25 @@ def normalized(question: Question | str) -> str:
     return " ".join(text.lower().split())
 
 
-def test_a_page_that_is_marked_wrong_is_never_evidence_and_one_that_is_both_is_set_aside() -> None:
+def test_a_page_that_is_marked_wrong_is_no_evidence_and_one_that_is_both_is_set_aside() -> None:
     opened = [visit("opened", A, f"c{number}") for number in range(5)]
     assert read(learn(join(*opened), LearnConfig())) == ({QUESTION: {A}}, {})
     assert read(learn(join(*opened, visit("wrong", A, "x")), LearnConfig())) == ({}, {QUESTION: "marked_wrong"})
     both = learn(join(*opened, visit("wrong", A, "x"), visit("right", A, "y"), visit("right", B, "y")), LearnConfig())
     assert read(both) == ({QUESTION: {B}}, {})
     assert both.counts["pages_contradictory"] == 1
+
+
+def test_a_client_who_marks_all_that_is_right_as_wrong_is_outvoted_by_two_marks_or_by_twice_the_clicks() -> None:
+    harm = [visit("wrong", A, "hostile", time=number) for number in range(100)]  # one voice, whatever it sends
+    marked = [visit("right", A, f"c{number}") for number in range(2)]
+    assert read(learn(join(*harm, *marked), LearnConfig())) == ({QUESTION: {A}}, {})
+    assert read(learn(join(*harm, *marked[:1]), LearnConfig())) == ({}, {QUESTION: "contradictory"})
+    opened = [visit("opened", A, f"c{number}") for number in range(6)]
+    assert read(learn(join(*harm, *opened), LearnConfig())) == ({QUESTION: {A}}, {})
+    more = [visit("wrong", A, "another")]
+    assert read(learn(join(*harm, *more, *opened), LearnConfig())) == ({}, {QUESTION: "marked_wrong"})
+    assert read(learn(join(*harm, *opened[1:], visit("opened", A, "hostile")), LearnConfig()))[1] == {QUESTION: "marked_wrong"}
 
 
 def test_the_last_word_of_a_client_is_the_one_that_counts() -> None:

@@ -261,8 +261,8 @@ def test_a_newer_index_without_vectors_of_pictures_does_not_take_the_place_of_on
     assert newer
     assert case.served.service
     with pytest.raises(ServeError, match="no vectors of page pictures"):
-        newer.warm_up(case.served.service)
-    case.served.service.warm_up(newer)
+        newer.index.warm_up(case.served.service.index)
+    case.served.service.index.warm_up(newer.index)
 
 
 def test_the_page_asks_for_a_picture_where_that_is_of_use(case: Case, index_dir: Path, tmp_path: Path, serve: Serve) -> None:

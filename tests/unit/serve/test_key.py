@@ -108,6 +108,7 @@ def test_a_file_of_keys_says_which_documents_each_may_see(tmp_path: Path) -> Non
         f'[[keys]]\nkey = ["{KEY}"]\ngroups = ["a"]\n',
         f'[[keys]\nkey = "{KEY}"\n',
         f"[[keys]]\nkey = {KEY}\n",
+        f'[[keys]]\nkey = "{KEY}"\ngroups = {"[" * 3_000}{"]" * 3_000}\n',
         '[[keys]]\nkey = "short"\ngroups = ["a"]\n',
         "[]",
         "keys = []",

@@ -24,7 +24,7 @@ from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.guard import Guard, Rules
 from drag_ray.serve.ingress.key import Groups, hash_key
-from drag_ray.serve.search import search_service
+from drag_ray.serve.search import served_index
 from drag_ray.serve.search.live_index import HeldFolder, IndexFolders, LiveIndex
 from drag_ray.serve.search.messages import SearchRequest
 from drag_ray.serve.search.retrieval import Retrieval
@@ -88,7 +88,7 @@ def read_builds(answer: dict[str, Any]) -> set[str]:
 async def test_a_filter_of_a_request_that_outlasts_its_index_does_not_hold_that(tmp_path: Path) -> None:
     served = Live(tmp_path, frozenset({"*"}))
     old = served.index.service
-    folders = weakref.ref(old._searcher._holder)
+    folders = weakref.ref(old.index.searcher._holder)
     build(tmp_path, 1, ["a"])
     await served.index.look()
     gc.disable()
@@ -105,11 +105,11 @@ async def test_a_filter_of_a_request_that_outlasts_its_index_does_not_hold_that(
 
 async def test_of_a_large_index_fewer_filters_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for num_pages, num_kept in ((NUM_PAGES * 9, 9), (1, 4), (10**9, 64)):
-        monkeypatch.setattr(search_service, "_KEPT_PAGES", num_pages)
+        monkeypatch.setattr(served_index, "_KEPT_PAGES", num_pages)
         service = Live(tmp_path, frozenset({"*"})).index.service
         for number in range(70):
             await service.search(SearchRequest.model_validate({**ALONE, "filter": {"group": f"{number}"}}))
-        assert len(service._kept._services) == num_kept
+        assert len(service.index._kept._indexes) == num_kept
 
 
 @pytest.mark.seconds
@@ -216,7 +216,7 @@ async def test_an_index_that_would_show_a_key_more_or_nothing_is_not_taken(
 async def test_an_index_without_the_vectors_that_are_searched_is_not_taken(tmp_path: Path) -> None:
     served = Live(tmp_path)
     dense: Any = object.__new__(DenseSearcher)
-    served.index.service._retrieval = Retrieval(served.index.service._searcher, {"dense": dense})
+    served.index.service.index.retrieval = Retrieval(served.index.service.index.searcher, {"dense": dense})
     await asyncio.to_thread(build, tmp_path, 1)
     await served.index.look()
     assert "cannot be searched by dense" in served.index.problem

@@ -208,7 +208,7 @@ def test_a_number_of_pages_that_cannot_be_is_refused(serve: Serve, top_k: Any) -
         (
             PromptTooLongError("a prompt of 9 tokens does not fit"),
             400,
-            "a prompt of 9 tokens does not fit. Ask a shorter question, or send fewer images.",
+            "a prompt of 9 tokens does not fit. Ask a shorter question.",
         ),
         (RolloutError("secret"), 500, "the search failed; see the endpoint's log."),
         (
