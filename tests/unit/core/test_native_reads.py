@@ -124,7 +124,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "index/questions.parquet",
         lambda root: schemas.read_table(root / "index/questions.parquet", schemas.QUESTIONS),
     ),
-    "pages of examples": ("index/pages.parquet", lambda root: read_examples(root / "index", 1, 0)),
+    "pages of examples": ("index/pages.parquet", lambda root: read_examples(root / "index", 1)),
     "pictures of pages": ("index/pages.parquet", lambda root: ThumbnailStore(root / "index").find([Evidence("1.pdf", 1)], root)),
     "ids of the journal": ("collect/trajectories/*", lambda root: journal.read_finished_ids(root / "collect")),
     "successes of the journal": ("collect/trajectories/*", lambda root: journal.read_successes(root / "collect")),
