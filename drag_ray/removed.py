@@ -34,7 +34,6 @@ OPTIONS = {
     ),
     "rollout.tool_hosts.calls_at_once": "An actor works on one call at a time: raise num_actors, with less num_cpus each.",
     "cluster.dashboard_port": "The dashboard of a local Ray takes 8265, or the next port that is free.",
-    "finetune.halve_batch": "Where memory is exhausted, the message names the finetune.batch_size that learns the same.",
     "corpus.manual_packages": MANUALS_INSTEAD,
     **{
         f"agent.web_search.{name}": _PROVIDER_INSTEAD

@@ -26,7 +26,7 @@ _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_module
 """Options that say nothing to a training of whole weights."""
 _OWN_DATA = ("data", "validation_data")
 _ADAPTER_OPTIONS = _LORA_OPTIONS | {
-    *("parts", "part_learning_rates", "max_length", "deepspeed", "liger", "compare_prompts"),
+    *("parts", "part_learning_rates", "max_length", "deepspeed", "liger", "compare_prompts", "halve_batch"),
 }
 """Options that say nothing to an encoder."""
 
@@ -58,6 +58,9 @@ class FinetuneConfig(Methods):
     """rows that a worker takes at once; for the method rerank questions, each with all its pages"""
     gradient_accumulation: int = Field(default=1, ge=1)
     """batches that a worker takes before each step"""
+    halve_batch: bool = False
+    """when GPU memory is exhausted, continue from the last checkpoint with half the batch size and twice the gradient
+    accumulation, which learns the same; one row still has to fit"""
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
     lora_r: int = Field(default=16, ge=1)

@@ -58,7 +58,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     of_rows = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_rows] if of_rows.is_dir() else []), *of_index)
     arguments = (model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
-    train = partial(_train_within_memory, partial(_train, settings, *arguments), settings)
+    train = partial(_train_within_memory, lambda smaller: _train(smaller, *arguments), settings)
     outcome = train()
     if isinstance(outcome, NotFiniteError):
         _logger.warning(f"finetune: resuming from the last checkpoint, once. {outcome}")
@@ -110,10 +110,10 @@ def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
     return sections.finetune.compare_prompts and writer == sections.engine.model
 
 
-def _train_within_memory(train: Callable[[], Outcome], settings: FinetuneConfig) -> Outcome:
-    """The outcome of `train`, and a remedy where memory is exhausted: fewer rows at once, and as many in a step."""
+def _train_within_memory(train: Callable[[FinetuneConfig], Outcome], settings: FinetuneConfig) -> Outcome:
+    """The outcome of `train`, with fewer rows at once where they have to be (`halve_batch`)."""
     try:
-        outcome = train()
+        outcome = train(settings)
     except GpuMemoryError as error:  # of one of several processes
         outcome = error
     if not isinstance(outcome, GpuMemoryError):
@@ -123,9 +123,12 @@ def _train_within_memory(train: Callable[[], Outcome], settings: FinetuneConfig)
     if not factor:
         remedy = "finetune.gradient_checkpointing, a lower finetune.max_length, or finetune.quantization nf4"
         return GpuMemoryError(f"{outcome}\nNo fewer rows can be learned at once. Set {remedy}.")
-    accumulation = settings.gradient_accumulation * factor
-    named = f"finetune.batch_size {size // factor} and finetune.gradient_accumulation {accumulation}"
-    return GpuMemoryError(f"{outcome}\nSet {named}, which learns the same, or finetune.gradient_checkpointing.")
+    smaller = {"batch_size": size // factor, "gradient_accumulation": settings.gradient_accumulation * factor}
+    named = f"finetune.batch_size {smaller['batch_size']} and finetune.gradient_accumulation {smaller['gradient_accumulation']}"
+    if not settings.halve_batch:
+        return GpuMemoryError(f"{outcome}\nSet {named}, as finetune.halve_batch does, or finetune.gradient_checkpointing.")
+    _logger.warning(f"finetune: continues with {named}. {outcome}")
+    return _train_within_memory(train, settings.model_copy(update=smaller))
 
 
 def _train(

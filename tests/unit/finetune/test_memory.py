@@ -145,17 +145,24 @@ def test_a_full_memory_is_explained_where_no_other_process_waits(tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_raised", [False, True])
-def test_where_memory_is_exhausted_fewer_rows_at_once_are_advised_and_as_many_in_a_step(is_raised: bool) -> None:
-    def train() -> Outcome:
-        error = GpuMemoryError("CUDA out of memory")
-        if is_raised:
-            raise error
-        return error
+def test_rows_at_once_are_halved_until_they_fit_and_a_step_stays_what_it_is(is_raised: bool) -> None:
+    tried: list[tuple[int, int]] = []
 
-    refused = _train_within_memory(train, FinetuneConfig(batch_size=12, gradient_accumulation=2))
+    def train(settings: FinetuneConfig) -> Outcome:
+        tried.append((settings.batch_size, settings.gradient_accumulation))
+        error = GpuMemoryError("CUDA out of memory")
+        if settings.batch_size > 3 and is_raised:
+            raise error
+        return error if settings.batch_size > 3 else {"counts": {}}
+
+    settings = FinetuneConfig(batch_size=12, gradient_accumulation=2)
+    refused = _train_within_memory(train, settings)
     assert str(refused).endswith(
-        "Set finetune.batch_size 6 and finetune.gradient_accumulation 4, which learns the same, "
+        "Set finetune.batch_size 6 and finetune.gradient_accumulation 4, as finetune.halve_batch does, "
         "or finetune.gradient_checkpointing."
     )
-    refused = _train_within_memory(train, FinetuneConfig(batch_size=1))
+    assert _train_within_memory(train, settings.model_copy(update={"halve_batch": True})) == {"counts": {}}
+    assert tried == [(12, 2), (12, 2), (6, 4), (3, 8)]
+    alone = GpuMemoryError("CUDA out of memory")
+    refused = _train_within_memory(lambda settings: alone, FinetuneConfig(batch_size=1, halve_batch=True))
     assert "No fewer rows can be learned at once. Set finetune.gradient_checkpointing, " in str(refused)
