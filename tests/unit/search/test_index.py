@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from drag_ray.errors import ArtifactError, DataError, SearchIndexError
 from drag_ray.search import index, shards
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, build_index, copy_to_node, read_record
+from drag_ray.search.page_table import map_texts
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage import artifacts, checksums
 from drag_ray.types import Page
@@ -34,6 +36,13 @@ def rewrite_record(index_dir: Path, **values: Any) -> None:
     artifacts.write_text(index_dir / checksums.LIST_NAME, checksums.format_list(listed))
 
 
+def write_shards(number: int, folder: Path, _: Path, config: SearchConfig, *_rest: object) -> None:
+    """So many shards, as earlier versions have written them: fewer than eight may be left unmerged."""
+    texts, tantivy_dir = map_texts(folder / PAGES_NAME), folder / TANTIVY_DIR_NAME
+    shards.build_shards(texts, np.arange(len(texts)), tantivy_dir, config.analyzer, number)
+    shards.merge_segments(tantivy_dir, config.analyzer)
+
+
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -> dict[int, Path]:
     """The same 2,900 pages of few words, so that many scores are equal, in 1, 2, 8 and 11 shards."""
@@ -44,7 +53,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -
     written: dict[int, Path] = {}
     for number in (1, 2, 8, 11):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shards, "_NUM_SHARDS", number)
+            patch.setattr(index, "_write_tantivy", partial(write_shards, number))
             written[number] = write_index(folder / str(number), texts)
     return written
 
