@@ -24,6 +24,7 @@ OPTIONS = {
     **dict.fromkeys(
         (
             *("serve.ready_timeout_s", "storage.connections", "engine.image_threads"),
+            *("evaluate.judge.engine.image_threads", "process.judge.engine.image_threads"),
             *("agent.python_interpreter.num_parallel", "agent.visit.timeout_s"),
             *("agent.web_search.num_results", "agent.web_search.timeout_s"),
             *("collect.draws_per_proposal", "process.max_judge_failure_rate", "process.part_mib"),

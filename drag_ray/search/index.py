@@ -134,6 +134,8 @@ def _write_tantivy(
                 break
             for path in (*folder.iterdir(), *tantivy_dir.iterdir()):
                 path.unlink()
+        else:
+            raise OSError("Tantivy has not merged the segments: there may be too little space")
         write_checksums(folder)
 
 

@@ -36,9 +36,13 @@ _GAP = 2**32
 """Between the labels of neighbours at first: new pages find room between the same two some 30 times."""
 _MAX_ADDED, _MAX_STALE_SHARE = 64, 0.1
 """How often segments are added, and the share of stale pages, before all is indexed again."""
+_MAX_RUNS = 10_000
+"""How many runs of stale pages may be between others: Tantivy looks for each at all pages, so that with more it is no faster."""
 _MAX_SEGMENT_PAGES = 16_000
 """To Tantivy's merge policy, segments up to this size are of one level."""
 _TOKENS_BYTES = 8
+_FIELD, _TEXT_FIELD = slice(2, 6), bytes(4)
+"""The number of the first field in a list of them, and that of the text."""
 _BATCH = 65_536
 _KEY = ["file", "page_number"]
 
@@ -101,6 +105,8 @@ def plan_update(
     labels = _label(pages.height, rows, known[old], np.union1d(known, stale))
     is_of_it = count_pages(kept_dir) == earlier.height + len(before.labels)
     if not is_of_it or labels is None or len(stale) > _MAX_STALE_SHARE * pages.height or before.num_added == _MAX_ADDED:
+        return None
+    if len(_find_runs(stale, labels)) > _MAX_RUNS:
         return None
     new = np.setdiff1d(np.arange(pages.height), rows)
     analyzer = build_analyzer(analyzer_name)
@@ -177,24 +183,35 @@ def _find_runs(stale: np.ndarray, labels: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _count_tokens(folder: Path) -> int:
-    """The tokens of the pages in all segments of a folder: each file of postings begins with their number."""
-    return sum(int.from_bytes(path.read_bytes()[:_TOKENS_BYTES], "little") for path in folder.glob("*.idx"))
+    """The tokens of the pages in all segments of a folder."""
+    return sum(map(_read_tokens, folder.glob("*.idx")))
+
+
+def _read_tokens(path: Path) -> int:
+    """The number that a file of postings begins with, unless no page has a term: then the text is not in its list of fields."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        end = _find_end(content)
+        [length] = struct.unpack("<I", content[end - 4 : end])
+        first = content[end - 4 - length : end - 4][_FIELD]
+        return int.from_bytes(content[:_TOKENS_BYTES], "little") if first == _TEXT_FIELD else 0
+
+
+def _find_end(content: mmap.mmap) -> int:
+    """The end of what comes before the JSON that each file of Tantivy ends with, its length and a mark in four bytes each."""
+    return len(content) - 8 - struct.unpack("<I", content[-8:-4])[0]
 
 
 def _write_tokens(path: Path, tokens: int) -> None:
-    """Write the number of tokens into a file of postings, and its checksum into what Tantivy writes at the end of each file:
-    JSON, and its length and a mark in four bytes each.
-    """
+    """Write the number of tokens into a file of postings, and its checksum into the JSON at its end."""
     with path.open("r+b") as stream:
         stream.write(tokens.to_bytes(_TOKENS_BYTES, "little"))
         stream.flush()
         with mmap.mmap(stream.fileno(), 0) as content:
-            [length, mark] = struct.unpack("<II", content[-8:])
-            end = len(content) - 8 - length
+            end, mark = _find_end(content), content[-4:]
             footer = parse_json(content[end:-8].decode())
             with memoryview(content) as view:
                 footer["crc"] = zlib.crc32(view[:end])
         written = json.dumps(footer, separators=(",", ":")).encode()
         stream.seek(end)
         stream.truncate()
-        stream.write(written + struct.pack("<II", len(written), mark))
+        stream.write(written + struct.pack("<I", len(written)) + mark)

@@ -56,12 +56,9 @@ def open_index(tantivy_dir: Path, analyzer_name: str) -> tantivy.Index:
 
 
 def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, documents: Sequence[int] = ()) -> None:
-    """Index `texts` (n strings, in the order of their rows), with the places of their documents where there are any."""
-    build_shards(texts, np.arange(len(texts)), tantivy_dir, analyzer_name, documents=documents)
-    if count_shards(len(texts)) > 1:
-        merge_segments(tantivy_dir, analyzer_name)
-    else:
-        (tantivy_dir / _MANAGED).unlink()
+    """Index the texts of a small collection, in the order of their rows, with the places of their documents if there are any."""
+    build_shards(texts, np.arange(len(texts)), tantivy_dir, analyzer_name, 1, documents)
+    (tantivy_dir / _MANAGED).unlink()
 
 
 def count_shards(num_pages: int, num_shards: int = NUM_SHARDS) -> int:

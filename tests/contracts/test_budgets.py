@@ -32,7 +32,7 @@ LINES = {
     "recipes": 1_230,
     "rl": 1_030,
     "rollout": 3_140,
-    "search": 3_320,
+    "search": 3_330,
     "serve": 5_810,
     "stage_runs": 780,
     "storage": 920,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 449
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_850
+TEST_LINES = 54_900
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

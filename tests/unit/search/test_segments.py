@@ -1,13 +1,18 @@
 """An index that is merged from the segments of an earlier one, beside one of the same pages that is built from nothing."""
 
+import io
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from file_layer import limit_files
 
 from drag_ray import schemas
+from drag_ray.errors import ArtifactError
 from drag_ray.search import segments
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index, locate_segments
@@ -108,6 +113,47 @@ def test_a_group_finds_its_own_documents_whether_they_change_or_come_and_go(tmp_
     assert count_added(second) == 1
     del collection.documents["0003"]
     assert count_added(index("third", second)) == 0
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_segments_of_blank_pages_have_no_tokens(tmp_path: Path, has_groups: bool) -> None:
+    collection = Collection()
+    groups = dict.fromkeys(collection.documents, "a") if has_groups else None
+    first = collection.index(tmp_path / "first", groups=groups)
+    collection.documents["0005"] = ["", ""]
+    second = collection.index(tmp_path / "second", first, groups)
+    collection.documents["0007"] = collection.write(3)
+    third = collection.index(tmp_path / "third", second, groups)
+    assert count_added(third) == 2
+    assert find(third) == find(collection.index(tmp_path / "anew", groups=groups))
+
+
+def test_pages_that_are_gone_in_too_many_places_have_all_indexed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_MAX_RUNS", 2)
+    collection = Collection()
+    folder = collection.index(tmp_path / "0")
+    for number, num_added in enumerate((1, 2, 0), start=1):
+        collection.documents[f"{number}00"] = collection.documents.pop(f"0{number}00")
+        folder = collection.index(tmp_path / str(number), folder)
+        assert count_added(folder) == num_added
+
+
+def test_an_index_whose_segments_find_no_room_to_be_merged_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = Collection()
+    first = collection.index(tmp_path / "first")
+    largest = max(path.stat().st_size for path in locate_segments(first / "search_index").iterdir())
+    merge = segments.merge_segments
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # the captured one is a file, limited too
+
+    def merge_limited(*args: Any) -> None:
+        with limit_files(largest):
+            merge(*args)
+
+    monkeypatch.setattr(segments, "merge_segments", merge_limited)
+    for earlier in (None, first):
+        with pytest.raises(ArtifactError, match="not merged the segments"):
+            collection.index(tmp_path / "full", earlier)
+    assert {path.name for path in (tmp_path / "full").iterdir() if path.is_dir()} == set()
 
 
 @pytest.mark.parametrize("damage", ["segment", "stale", "gone"])
