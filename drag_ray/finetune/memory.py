@@ -105,7 +105,7 @@ class ModelShapes:
 
 
 def _count_state_bytes(config: FinetuneConfig) -> int:
-    """What AdamW keeps of a weight that learns; nothing is known of other optimizers, and most keep less."""
+    """Bytes that AdamW keeps of a weight that learns; 0 for other optimizers, most of which keep less."""
     optim = str(config.arguments.get("optim", "adamw"))
     return (2 if "8bit" in optim else 8) if "adamw" in optim else 0
 
