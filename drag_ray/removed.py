@@ -23,8 +23,8 @@ OPTIONS = {
     **dict.fromkeys(("prompt", "optimise_prompt"), _GEPA_INSTEAD),
     **dict.fromkeys(
         (
-            *("serve.ready_timeout_s", "storage.connections", "engine.image_threads"),
-            *("evaluate.judge.engine.image_threads", "process.judge.engine.image_threads"),
+            *("serve.ready_timeout_s", "storage.connections"),
+            *("engine.image_threads", "collect.teacher.image_threads", "questions.writer.image_threads"),
             *("agent.python_interpreter.num_parallel", "agent.visit.timeout_s"),
             *("agent.web_search.num_results", "agent.web_search.timeout_s"),
             *("collect.draws_per_proposal", "process.max_judge_failure_rate", "process.part_mib"),
@@ -57,7 +57,7 @@ OPTIONS = {
     "corpus.document_total_cpu_s": "It is 60 times corpus.document_cpu_s now.",
     "corpus.limit_questions": "collect.limit and evaluate.limit draw questions.",
 }
-"""By the key of an option, as `collect.limit`, or of a section of them."""
+"""By the key of an option, as `collect.limit`, or of a section of them; another section may hold that section."""
 
 BASELINES = {"best_of": RERANK_INSTEAD}
 
@@ -73,4 +73,4 @@ COMMANDS = {
 def explain_option(key: str) -> str:
     """The successor of a removed option, empty for any other; the key may be written as on the command line."""
     key = key.removeprefix("--").replace("-", "_")
-    return next((instead for gone, instead in OPTIONS.items() if f"{key}.".startswith(f"{gone}.")), "")
+    return next((instead for gone, instead in OPTIONS.items() if f".{gone}." in f".{key}."), "")

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModel
 
 from drag_ray.errors import GpuMemoryError, TrainError
 from drag_ray.finetune.arguments import ZeroStage
-from drag_ray.finetune.config import TrainJob
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.parts import find_part
 from drag_ray.finetune.tokenized_rows import list_sequences
 
@@ -64,7 +64,7 @@ class ModelShapes:
     def estimate(self, job: TrainJob, zero_stage: ZeroStage, num_tokens: int) -> MemoryEstimate:
         """The memory of a training whose longest batch has so many tokens."""
         config, num_shards = job.config, 1 if zero_stage == "off" else job.num_workers
-        states = 2 if "8bit" in str(config.arguments.get("optim", "")) else 8
+        states = _count_state_bytes(config)
         width = 4 if config.dtype == "float32" or (config.trains_whole and zero_stage == "off") else 2
         if config.trains_whole:
             num_learned, beside = sum(self.parts.get(part, 0) for part in config.parts), 4 if zero_stage == "off" else 6
@@ -83,7 +83,7 @@ class ModelShapes:
 
         DeepSpeed keeps these weights in float32 too.
         """
-        states = 2 if "8bit" in str(job.config.arguments.get("optim", "")) else 8
+        states = _count_state_bytes(job.config)
         learned = sum(self.parts.get(part, 0) for part in job.config.parts) * (states if zero_stage == "off" else states + 4)
         return (sum(self.parts.values()) * (4 if zero_stage == "off" else 2) + learned) / 2**30
 
@@ -102,6 +102,12 @@ class ModelShapes:
         logits = 6 * text.vocab_size if getattr(config.chosen_method, "keeps_logits", False) else 0
         # Meanwhile the backward pass has a layer of its own, and its widest input four times in float32.
         return text.num_hidden_layers * kept + layer + 16 * inner + logits
+
+
+def _count_state_bytes(config: FinetuneConfig) -> int:
+    """Bytes that AdamW keeps of a weight that learns; 0 for other optimizers, most of which keep less."""
+    optim = str(config.arguments.get("optim", "adamw"))
+    return (2 if "8bit" in optim else 8) if "adamw" in optim else 0
 
 
 def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float) -> None:

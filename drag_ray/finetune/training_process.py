@@ -248,7 +248,7 @@ def describe_failure(error: TrainingFailedError, checkpoints_dir: Path) -> DragR
             "started again, the stage goes on from its last checkpoint."
         )
     return TrainError(
-        f"training stopped after {_MAX_FAILURES} restarts: {error}\n"
+        f"training stopped (it restarts at most {_MAX_FAILURES} times): {error}\n"
         "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
     )
 

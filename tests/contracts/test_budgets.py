@@ -23,7 +23,7 @@ LINES = {
     "evaluate": 5_610,
     "examples": 260,
     "feedback": 1_760,
-    "finetune": 5_740,
+    "finetune": 5_750,
     "format": 2_680,
     "index": 970,
     "pipeline": 1_390,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 449
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_900
+TEST_LINES = 54_930
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -16,6 +16,7 @@ from drag_ray.cli.main import main
 from drag_ray.config import build, load
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE, STAGES
+from drag_ray.removed import explain_option
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.ingress.key import read_keys
 
@@ -94,6 +95,12 @@ def test_documented_commands_are_accepted(path: Path, command: str, folder: Path
             assert run_elsewhere(name, words[2:], folder) == 1
     else:
         assert command.startswith(tuple(NOT_RUN)), "say in NOT_RUN why it is not run"
+
+
+@pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_option_that_is_gone_is_advised(path: Path) -> None:
+    named = set(re.findall(r"[a-z_]+(?:\.[a-z_-]+)+", path.read_text(encoding="utf-8")))
+    assert [name for name in named if explain_option(name) and not name.endswith(".py")] == []
 
 
 @pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))

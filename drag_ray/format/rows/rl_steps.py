@@ -121,7 +121,8 @@ def _expect(returns: pl.Expr, config: FormatConfig) -> pl.Expr:
     """The return that those of peers are compared with. The mean of the others is n / (n - 1) times as far from a return."""
     if config.baseline != "optimal":
         return returns.mean()
-    return returns.exp().mean().log()
+    most = returns.max()  # whose exponential could be too large for a number, and that of all too small
+    return most + (returns - most).exp().mean().log()
 
 
 def _sum_from_here(name: str) -> pl.Expr:

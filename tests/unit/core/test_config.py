@@ -127,6 +127,11 @@ def test_no_option_takes_an_infinite_number() -> None:
                 config_type.__pydantic_validator__.validate_assignment(config_type.model_construct(), name, value)
 
 
+def test_a_removed_option_is_known_wherever_its_section_stands() -> None:
+    with pytest.raises(ConfigError, match="It is a constant now"):
+        build(RunConfig, {"evaluate": {"judge": {"engine": {"image_threads": 8}}}})
+
+
 @pytest.mark.parametrize(("key", "hint"), OPTIONS.items())
 def test_a_removed_option_is_refused_with_its_successor_in_files_and_on_the_command_line(key: str, hint: str) -> None:
     section, _, rest = key.partition(".")

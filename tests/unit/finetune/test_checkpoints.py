@@ -304,7 +304,7 @@ def test_what_a_disk_refuses_ends_a_training_with_one_sentence(tmp_path: Path) -
     assert str(of_ray).startswith(f"{tmp_path}: cannot be written (No space left on device). Free some space")
     died = describe_failure(WorkerGroupError("a worker died", {0: RuntimeError("died")}), tmp_path)
     assert isinstance(died, TrainError)
-    assert "2 restarts" in str(died)
+    assert "restarts at most 2 times" in str(died)
     full = {torch.OutOfMemoryError: GpuMemoryError, OutOfMemoryError: TrainError}  # of a GPU, and of a node
     for kind, expected in full.items():
         failures: dict[int, Exception] = {0: UserExceptionWithTraceback(kind("out of memory"), "Traceback\n...")}

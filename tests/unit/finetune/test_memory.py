@@ -93,7 +93,12 @@ def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
 
 @pytest.mark.parametrize(
     ("zero_stage", "options", "bytes_of_a_weight"),
-    [("off", {}, 12), ("zero3", {}, 14), ("zero3", {"arguments": {"optim": "adamw_8bit"}}, 8)],
+    [
+        ("off", {}, 12),
+        ("zero3", {}, 14),
+        ("zero3", {"arguments": {"optim": "adamw_8bit"}}, 8),
+        ("off", {"arguments": {"optim": "adafactor"}}, 4),
+    ],
 )
 def test_a_checkpoint_holds_all_weights_and_the_states_of_their_optimizer(
     seven_b: Path, zero_stage: ZeroStage, options: dict[str, Any], bytes_of_a_weight: int

@@ -213,6 +213,9 @@ def test_a_return_is_compared_with_the_others_alone_or_with_what_the_best_policy
     assert list_advantages(part, **options) == pytest.approx(
         {(f"q1-{rank}", 1): advantage for rank, advantage in enumerate(expected, start=1)}, abs=2e-4
     )
+    found = (build_trajectory(build_turn(), build_search(f"query {rank}", rank), sample_index=rank) for rank in (1, 2, 3))
+    costly = list_advantages(process(*found, invalid_cost=1000), **options)
+    assert [costly[f"q1-{rank}", 1] for rank in (1, 2, 3)] == pytest.approx(expected, abs=2e-4)
     alone = process(build_trajectory(build_search("query", 1)))
     assert set(list_advantages(alone, **options).values()) == {0.0}
 
