@@ -19,7 +19,7 @@ LINES = {
     "collect": 190,
     "corpus": 4_330,
     "embed": 90,
-    "engine": 3_800,
+    "engine": 3_830,
     "evaluate": 5_610,
     "examples": 260,
     "feedback": 1_760,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 449
+FILES = 450
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_930
+TEST_LINES = 54_900
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

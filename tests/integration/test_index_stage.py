@@ -324,7 +324,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
         "long.md": b"# Long\n\n" + b"word " * 30 + b"**rib**",
         "web.html": b"<p>one<p style='page-break-before: always'>the flap",
         "report.docx": build_word(build_paragraphs("the aileron")),
-        "bomb.docx": build_zip_bomb(2),
+        "bomb.docx": build_zip_bomb(65),
         "latin.txt": "Höhe".encode("latin-1"),
     }
     (documents_dir / "sub").mkdir()
@@ -334,7 +334,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
     def index(page_words, documents):
         options = ["--run-dir", str(tmp_path / str(page_words)), "--corpus.documents", documents, "--corpus.questions", ""]
         monkeypatch.setattr(connection, "connect", lambda config: nullcontext())  # these tests are connected already
-        assert run_command("index", [*options, "--corpus.document-text-mib", "1", "--corpus.page-words", str(page_words)]) == 0
+        assert run_command("index", [*options, "--corpus.page-words", str(page_words)]) == 0
         return tmp_path / str(page_words) / "index"
 
     folder = index(10, str(documents_dir))
@@ -346,7 +346,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
     }
     problems = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]
     reasons = {problem["place"].rpartition("/")[2]: problem["reason"] for problem in problems if problem["kind"] == "broken_file"}
-    assert reasons["bomb.docx"].startswith("holds more than 1 MiB")
+    assert reasons["bomb.docx"].startswith("holds more than 64 MiB")
     assert reasons["latin.txt"].startswith("is no text in utf-8")
     other = index(20, f"file://{documents_dir}")  # as from an object store
     names = [set(pq.read_table(path / "pages.parquet")["file"].to_pylist()) for path in (folder, other)]

@@ -141,4 +141,4 @@ def test_a_picture_is_searched_with_on_a_phone_and_what_cannot_be_asked_of_it_is
         assert browser.evaluate("document.querySelector('#pages h3').textContent") == "1. 3.pdf, page 3"
         assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE
         press(browser, "Tab", "Enter")
-        browser.wait_for("document.getElementById('problem').textContent.includes('read text alone')")
+        browser.wait_for("document.getElementById('problem').textContent.includes('read only text')")
