@@ -71,7 +71,7 @@ def build_shards(
     labels: np.ndarray,
     tantivy_dir: Path,
     analyzer_name: str,
-    num_shards: int = NUM_SHARDS,
+    num_shards: int,
     documents: Sequence[int] = (),
     kept_dir: Path | None = None,
 ) -> None:
