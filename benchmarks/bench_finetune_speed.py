@@ -139,7 +139,7 @@ def measure_plain(run_dir: Path, model: str, config: RunConfig, batch_size: int,
     settings, images_dir = config.finetune, run_dir / "index" / DIR_NAME
     options = PlainOptions(
         model=model,
-        train_path=str(run_dir / "format" / "sft_query" / "train.jsonl"),
+        train_path=str(run_dir / "format" / settings.chosen_method.row_format / "train.jsonl"),
         images_dir=str(images_dir) if images_dir.exists() else "",
         max_length=_PACK_TOKENS,
         per_device_train_batch_size=batch_size,
@@ -242,10 +242,12 @@ def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path
             given = ["--engine.model", model, "--finetune.num-workers", "1", "--finetune.batch-size", str(batch)]
             given += ["--finetune.max-length", str(most + seen), "--finetune.sft.rows", "sft_query", *_WAYS.get(way, [])]
             config = load_config([*given, *rest], options.steps)
+            method, batch = config.finetune.chosen_method, config.finetune.batch_size
             run_dir = scratch / f"{shapes} {row_tokens} {way}"
-            write_rows(run_dir, resolve_model(model), "sft_query", batch * options.steps, options)
+            write_rows(run_dir, resolve_model(model), method.row_format, batch * options.steps, options)
             if way in _PLAIN_WAYS:
-                rows = batch if seen else max(1, options.step_tokens // _PACK_TOKENS)
+                packs = not seen and config.finetune.method == "sft"
+                rows = max(1, options.step_tokens // _PACK_TOKENS) if packs else batch
                 found = measure_plain(run_dir, resolve_model(model), config, rows, _PLAIN_WAYS[way], options.warm_up)
             else:
                 with connect(config.cluster):

@@ -1,8 +1,9 @@
-"""Supervised fine-tuning as a user of TRL would write it: `SFTTrainer` with packing and LoRA, on the rows of a run's folder.
+"""Fine-tuning as a user of TRL would write it, with LoRA, on the rows of a run's folder: `SFTTrainer` with packing, or `DPOTrainer`
+where the rows are pairs.
 
 python benchmarks/plain_trl.py OPTIONS
 
-Rows that show images go through TRL's collator for models that see, which does not pack.
+Rows that show images go through TRL's collator for models that see, which does not pack; nor does `DPOTrainer`.
 
 OPTIONS is a JSON object of `PlainOptions`. The last line that it prints is a JSON object too: for each step the seconds since the
 start and the tokens read so far, without padding.
@@ -19,15 +20,20 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, TrainerCallback
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.corpus.image_store import ImageStore
 
 
+_COLUMNS = {"prompt", "completion", "chosen", "rejected"}
+
+
 class PlainOptions(TypedDict):
-    """`model` is a folder, `train_path` a file of rows {prompt, completion, images}, `images_dir` the store of the images or "";
-    the others are TRL's and PEFT's."""
+    """`model` is a folder, `train_path` a file of rows {prompt, completion, images} or {prompt, chosen, rejected, images},
+    `images_dir` the store of the images or ""; the others are TRL's and PEFT's."""
 
     model: str
     train_path: str
@@ -53,14 +59,14 @@ class StepTimes(TrainerCallback):
 
 
 def read_rows(path: Path, images_dir: str) -> Dataset:
-    """Prompts and completions as messages, with the images that they show."""
+    """Prompts and replies as messages, with the images that they show."""
 
     def flatten(message: dict[str, Any]) -> dict[str, Any]:
         content = message["content"] if images_dir else "".join(part["text"] for part in message["content"])
         return {"role": message["role"], "content": content}
 
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    made = [{name: list(map(flatten, row[name])) for name in ("prompt", "completion")} for row in rows]
+    made = [{name: list(map(flatten, row[name])) for name in row.keys() & _COLUMNS} for row in rows]
     if images_dir:
         store = ImageStore(Path(images_dir))
         made = [row | {"images": [store.open(key) for key in given["images"]]} for row, given in zip(made, rows, strict=True)]
@@ -71,15 +77,17 @@ def main() -> None:
     given: PlainOptions = json.loads(sys.argv[1])
     on_gpu, sees = torch.cuda.is_available(), bool(given["images_dir"])
     kind, reader = (AutoModelForImageTextToText, AutoProcessor) if sees else (AutoModelForCausalLM, AutoTokenizer)
-    times = StepTimes()
+    times, rows = StepTimes(), read_rows(Path(given["train_path"]), given["images_dir"])
+    pairs = "chosen" in rows.column_names
+    packs: dict[str, Any] = {} if pairs or sees else {"packing": True, "packing_strategy": "bfd"}
+    trains, configured = (DPOTrainer, DPOConfig) if pairs else (SFTTrainer, SFTConfig)
     with tempfile.TemporaryDirectory() as scratch:
-        trainer: Any = SFTTrainer(
+        trainer: Any = trains(
             model=kind.from_pretrained(given["model"], dtype=torch.bfloat16 if on_gpu else torch.float32),
-            args=SFTConfig(
+            args=configured(
+                **packs,
                 output_dir=scratch,
-                packing=not sees,
-                packing_strategy="bfd",
-                max_length=None if sees else given["max_length"],
+                max_length=given["max_length"] if packs else None,
                 per_device_train_batch_size=given["per_device_train_batch_size"],
                 gradient_checkpointing=given["gradient_checkpointing"],
                 use_liger_kernel=given["use_liger_kernel"],
@@ -91,7 +99,7 @@ def main() -> None:
                 bf16=on_gpu,
                 use_cpu=not on_gpu,
             ),
-            train_dataset=read_rows(Path(given["train_path"]), given["images_dir"]),
+            train_dataset=rows,
             processing_class=reader.from_pretrained(given["model"]),
             peft_config=LoraConfig(
                 r=16,
