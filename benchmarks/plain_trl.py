@@ -1,4 +1,4 @@
-"""Fine-tuning as a user of TRL would write it, with LoRA, on the rows of a run's folder: `SFTTrainer` with packing, or `DPOTrainer`
+"""Fine-tuning as a user of TRL would write it, with LoRA, on rows of a run's folder: `SFTTrainer` with packing, or `DPOTrainer`
 where the rows are pairs.
 
 python benchmarks/plain_trl.py OPTIONS
@@ -26,7 +26,6 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.corpus.image_store import ImageStore
-
 
 _COLUMNS = {"prompt", "completion", "chosen", "rejected"}
 
