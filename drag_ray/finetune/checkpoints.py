@@ -1,14 +1,16 @@
 """Checkpoints of a training: what makes one whole, and which of them it goes on from.
 
-Ray Train copies what each process has written into one folder and then writes down that it is there. It never looks whether it
-still is what was written, nor waits until it is on the disk, and transformers goes on without the state of an optimizer that is
-missing, and says nothing. So each process seals its part once the disk has it, before Ray Train removes an earlier one, and
-training goes on from the last one whose seals are all there and true.
+Ray Train would copy what each process has written into one folder, and then writes down that it is there. It never looks whether
+it still is what was written, nor waits until it is on the disk, and transformers goes on without the state of an optimizer that
+is missing, and says nothing. So each process writes on the disk that keeps checkpoints, moves its part to its place and seals it
+once the disk has it, before Ray Train removes an earlier one, and training goes on from the last one whose seals are all there
+and true.
 """
 
 import contextlib
 import re
 import shutil
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -21,22 +23,39 @@ from drag_ray.storage.json_text import parse_json
 DIR_NAME = "checkpoints"
 _SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
 """What Ray Train keeps of them: a file that is not written whole or not at all."""
-_STATE_NAME = "trainer_state.json"
+_SCRATCH_NAME = ".written-"
+STATE_NAME = "trainer_state.json"
 _SEAL = re.compile(r"whole-(?P<rank>\d+)-of-(?P<number>\d+)-(?P<hash>[0-9a-f]{16})\.jsonl")
 _CANNOT_WRITE = re.compile(r"\(os error \d+\)|inline_container|PytorchStreamWriter|iostream error")
 """How safetensors and tokenizers say that a disk refuses, and how torch does."""
-_IN_SCRATCH = (
-    "Free some space there, or set TMPDIR to a folder on another disk; started again, the stage goes on from its last checkpoint."
-)
+_REMEDY = "Free some space or choose another --run-dir; started again, the stage goes on from its last checkpoint."
 
 
-def seal(written_dir: Path, folder: Path, rank: int, num_workers: int) -> None:
-    """Bring the part of a checkpoint that one of the training processes has written to the disk, and then write down what it is.
-    Raises ArtifactError where the disk refuses."""
+@contextlib.contextmanager
+def open_scratch(checkpoints_dir: Path, rank: int) -> Generator[Path]:
+    """A folder for what a training process writes until it is kept. What an earlier process of this rank has left is removed."""
+    prefix = f"{_SCRATCH_NAME}{rank}-"
+    with writing(checkpoints_dir):
+        for leftover in checkpoints_dir.glob(f"{prefix}*"):
+            shutil.rmtree(leftover)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=checkpoints_dir))
+    try:
+        yield folder
+    finally:
+        with writing(checkpoints_dir):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep(written_dir: Path, folder: Path, rank: int, num_workers: int) -> None:
+    """Move the part of a checkpoint that one of the training processes has written to its place, bring it to the disk, and then
+    write down what it is. Raises ArtifactError where the disk refuses."""
     with reading(written_dir):
         listed = checksums.compute_checksums(written_dir, checksums.list_files(written_dir), trust_names=False)
     with writing(folder):
         folder.mkdir(exist_ok=True)
+        for checksum in listed:
+            (folder / checksum.path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(written_dir / checksum.path, folder / checksum.path)
         sync_files(folder, [checksum.path for checksum in listed])
         sync(folder.parent)
     text = checksums.format_list(listed)
@@ -76,19 +95,28 @@ def find_flaw(folder: Path) -> str:
 
 def read_step(folder: Path) -> int:
     """The step after which a checkpoint was written; -1 where it does not say."""
-    with reading(folder / _STATE_NAME):
+    return _read_state(folder, "global_step")
+
+
+def is_finished(folder: Path) -> bool:
+    """True for the checkpoint of a training's last step."""
+    return 0 <= _read_state(folder, "max_steps") <= read_step(folder)
+
+
+def _read_state(folder: Path, name: str) -> int:
+    with reading(folder / STATE_NAME):
         try:
-            return int(parse_json((folder / _STATE_NAME).read_text(encoding="utf-8"))["global_step"])
+            return int(parse_json((folder / STATE_NAME).read_text(encoding="utf-8"))[name])
         except (OSError, ValueError, KeyError, TypeError):
             return -1
 
 
 def clear_unfinished(checkpoints_dir: Path) -> None:
-    """Remove what a training that was killed, or met a full disk, has left unfinished: copies without a seal, and Ray Train's own
-    file where it was written in part or names what is gone, for Ray would not start then. Raises ArtifactError where the folder
-    cannot be read or written."""
+    """Remove what a training that was killed, or met a full disk, has left unfinished: folders without a seal, and Ray Train's
+    own file where it was written in part or names what is gone, for Ray would not start then. Raises ArtifactError where the
+    folder cannot be read or written."""
     with writing(checkpoints_dir):
-        for folder in _list_checkpoints(checkpoints_dir):
+        for folder in (*_list_checkpoints(checkpoints_dir), *checkpoints_dir.glob(f"{_SCRATCH_NAME}*")):
             if not any(_SEAL.fullmatch(path.name) for path in list_folder(folder)):
                 shutil.rmtree(folder)
         snapshot = checkpoints_dir / _SNAPSHOT_NAME
@@ -111,7 +139,7 @@ def _list_checkpoints(checkpoints_dir: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def saving(folder: Path, remedy: str = _IN_SCRATCH) -> Generator[None]:
+def saving(folder: Path, remedy: str = _REMEDY) -> Generator[None]:
     """Turn what a disk refuses to libraries that write weights into an ArtifactError that names the folder and says what to do.
 
     They say it with errors of kinds of their own, some of them with a bare `Exception`.

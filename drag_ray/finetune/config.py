@@ -251,6 +251,7 @@ class TrainJob:
 
     Paths are absolute; `image_dirs` are the stores of images, none where the run has no index. `start_dir` is the adapter whose
     weights are trained on, None for a new one. `num_threads` counts on a CPU only. `compares_prompts` is that of `RowTokenizer`.
+    `scratch_dir` takes a checkpoint until it is reported; None for a folder of the system's.
     """
 
     config: FinetuneConfig
@@ -263,3 +264,4 @@ class TrainJob:
     num_threads: int
     start_dir: Path | None = None
     compares_prompts: bool = True
+    scratch_dir: Path | None = None

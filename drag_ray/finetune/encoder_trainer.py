@@ -53,7 +53,7 @@ def train(
     model.model_card_data.generate_widget_examples = False  # the card is another
     question, passages = method.take_probe(rows.train.rows[0])
     before = method.score(model, question, passages)
-    with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
+    with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-", dir=job.scratch_dir) as scratch_dir:
         options = build_options(job, "off", scratch_dir, rows.counts, resumes=resume_from is not None)
         validation = Dataset.from_list(rows.validation.rows) if rows.validation.rows else None
         with explain_refusal("arguments", job.config.arguments):

@@ -5,11 +5,12 @@ weight that learns are counted. What a token leaves behind for the backward pass
 of a layer, with flash attention and a head that holds few logits at once. A vision part at work is not counted.
 """
 
+import itertools
 import logging
+import math
 import os
 import shutil
-import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -78,14 +79,14 @@ class ModelShapes:
         learning = num_learned * (beside + states) / num_shards
         return MemoryEstimate(*(count / 2**30 for count in (weights, learning, num_tokens * self._count_token_bytes(job))))
 
-    def estimate_checkpoint(self, job: TrainJob, zero_stage: ZeroStage) -> float:
+    def estimate_checkpoint(self, job: TrainJob, zero_stage: ZeroStage) -> tuple[float, float]:
         """GiB on the disk of a checkpoint of whole weights: those of all parts, and AdamW's states of those that learn.
 
         DeepSpeed keeps these weights in float32 too.
         """
         states = _count_state_bytes(job.config)
         learned = sum(self.parts.get(part, 0) for part in job.config.parts) * (states if zero_stage == "off" else states + 4)
-        return (sum(self.parts.values()) * (4 if zero_stage == "off" else 2) + learned) / 2**30
+        return sum(self.parts.values()) * (4 if zero_stage == "off" else 2) / 2**30, learned / 2**30
 
     def _count_token_bytes(self, job: TrainJob) -> float:
         """Bytes that a token leaves behind: those of each layer, or its input alone with gradient checkpointing."""
@@ -110,14 +111,18 @@ def _count_state_bytes(config: FinetuneConfig) -> int:
     return (2 if "8bit" in optim else 8) if "adamw" in optim else 0
 
 
-def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[str, Any]], gpu_gib: float) -> None:
+def check_memory(
+    job: TrainJob, zero_stage: ZeroStage, rows: Sequence[Mapping[str, Any]], resume_from: Path | None, gpu_gib: float
+) -> None:
     """Say what a training on tokenized rows takes of a GPU's memory, and what others would take where that is not enough; and of
-    the disk, where all weights learn. Raises TrainError where the weights alone take more than the only GPU has, or a checkpoint
+    the disk, where all weights learn. Raises TrainError where the weights alone take more than the only GPU has, or checkpoints
     more than is free. Of several processes each sees its own GPU, and one that refuses would keep the others waiting."""
     try:
         shapes = ModelShapes(job.model)
         said, found = _describe_memory(shapes, job, zero_stage, rows, gpu_gib)
-        disk, is_full = _describe_disk(shapes, job, zero_stage) if job.config.trains_whole else ("", False)
+        disk, is_full = (
+            _describe_disk(shapes, job, zero_stage, len(rows), resume_from) if job.config.trains_whole else ("", False)
+        )
     except Exception as error:  # of configurations that are like no other
         _logger.info(f"finetune: the GPU memory of this training cannot be estimated ({type(error).__name__}: {error})")
         return
@@ -127,17 +132,26 @@ def check_memory(job: TrainJob, zero_stage: ZeroStage, rows: Iterable[Mapping[st
         _logger.info(said + disk)
 
 
-def _describe_disk(shapes: ModelShapes, job: TrainJob, zero_stage: ZeroStage) -> tuple[str, bool]:
-    """Each checkpoint is written under TMPDIR and copied into the run, where the one before stays until it is whole."""
-    needed = shapes.estimate_checkpoint(job, zero_stage)
-    folders = (Path(tempfile.gettempdir()), job.train_path.parent)
-    scratch, run = (shutil.disk_usage(folder).free / 2**30 for folder in folders)
+def _describe_disk(
+    shapes: ModelShapes, job: TrainJob, zero_stage: ZeroStage, num_rows: int, resume_from: Path | None
+) -> tuple[str, bool]:
+    """A checkpoint stays until the next one is whole, and the last one, of weights alone, until the model is written."""
+    config = job.config
+    weights, states = shapes.estimate_checkpoint(job, zero_stage)
+    steps_an_epoch = math.ceil(num_rows / (job.num_workers * config.batch_size * config.gradient_accumulation))
+    most_steps = config.arguments.get("max_steps", -1)
+    num_steps = most_steps if most_steps > 0 else math.ceil(config.epochs * steps_an_epoch)
+    num_before_last = math.ceil(num_steps / config.checkpoint_steps) - 1
+    written = [weights + states] * min(num_before_last, 2) + [weights, weights]
+    needed = max(map(sum, itertools.pairwise(written)))
+    free = shutil.disk_usage(job.train_path.parent).free
+    free += sum(path.stat().st_size for path in resume_from.rglob("*")) if resume_from else 0
     said = (
-        f"; of the disk {needed:.1f} GiB a checkpoint, under TMPDIR ({scratch:.1f} are free) and in the run ({run:.1f} are free)"
+        f"; {needed:.1f} of {free / 2**30:.1f} GiB that the run's disk has free: weights {weights:.1f}, a checkpoint before the "
+        f"last step {weights + states:.1f}"
     )
-    shared = len({folder.stat().st_dev for folder in folders}) == 1
-    is_full = min(scratch, run) < needed * (1 + shared)
-    return said + (", which is too much. Set TMPDIR or run_dir to a folder on a larger disk" if is_full else ""), is_full
+    is_full = free / 2**30 < needed
+    return said + (", which is too much. Set run_dir to a folder on a larger disk" if is_full else ""), is_full
 
 
 def _describe_memory(

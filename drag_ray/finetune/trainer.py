@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainerState, TrainingArguments, set_seed
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
@@ -22,6 +22,7 @@ from drag_ray.engine.models.dtype import choose_dtype
 from drag_ray.engine.models.model_files import IMAGE_MODULES
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
+from drag_ray.finetune import checkpoints
 from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_stage
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
@@ -64,9 +65,9 @@ def train(
     method, images = _take_method(config), open_training_images(job.model, job.image_dirs)
     _check_images_reach(config, zero_stage, rows.train.rows + rows.validation.rows)
     if job.use_gpu:
-        check_memory(job, zero_stage, rows.train.rows, torch.cuda.mem_get_info()[1] / 2**30)
+        check_memory(job, zero_stage, rows.train.rows, resume_from, torch.cuda.mem_get_info()[1] / 2**30)
     set_seed(config.seed)
-    with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
+    with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-", dir=job.scratch_dir) as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
         options = build_options(job, zero_stage, scratch_dir, rows.counts, resumes=resume_from is not None)
         with explain_refusal("arguments", config.arguments):
@@ -77,8 +78,11 @@ def train(
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, rows.counts, recorder or StageRecorder()))
-        with explain_refusal("arguments", config.arguments, (ImportError,)), explain_full_memory(job):
-            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        if config.trains_whole and resume_from and checkpoints.is_finished(resume_from):
+            trainer.state = TrainerState.load_from_json(str(resume_from / checkpoints.STATE_NAME))
+        else:
+            with explain_refusal("arguments", config.arguments, (ImportError,)), explain_full_memory(job):
+                trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         if not config.trains_whole:  # what it was before is there with an adapter alone; a whole model is compared when published
             check_effect(trainer, method, rows.train.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)

@@ -112,11 +112,13 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     try:
         job, checkpoints_dir = _resolve(loop_config["job"]), loop_config["checkpoints_dir"]
         last, flaws = checkpoints.find_last(checkpoints_dir)
-        for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
+        rank = ray.train.get_context().get_world_rank()
+        for flaw in flaws if rank == 0 else ():
             _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(checkpoints_dir.parent / "tensorboard"))  # where it is wanted
-        with about(**name_tags(checkpoints_dir.parent)):
+        with about(**name_tags(checkpoints_dir.parent)), checkpoints.open_scratch(checkpoints_dir, rank) as scratch_dir:
             rows, recorder = take_result(loop_config["rows"]), open_stage_recorder(checkpoints_dir.parent)
+            job = replace(job, scratch_dir=scratch_dir)
             return _find_trainer(job)(job, rows, partial(_report, checkpoints_dir), last, recorder)
     except ArtifactError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
@@ -145,12 +147,12 @@ def _report(checkpoints_dir: Path, metrics: dict[str, Any], checkpoint_dir: Path
 
 
 def _keep(checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
-    """Copy a process's part of a checkpoint as Ray Train does, and seal the copy."""
+    """Keep a process's part of a checkpoint where Ray Train would copy it to."""
     context = ray.train.get_context()
     storage: Any = context.get_storage()
-    kept = storage.persist_current_checkpoint(checkpoint, name)
-    checkpoints.seal(Path(checkpoint.path), Path(kept.path), context.get_world_rank(), context.get_world_size())
-    return kept
+    kept = storage.build_checkpoint_path_from_name(name)
+    checkpoints.keep(Path(checkpoint.path), Path(kept), context.get_world_rank(), context.get_world_size())
+    return ray.train.Checkpoint(kept, storage.storage_filesystem)
 
 
 def build_trainer(
@@ -177,7 +179,8 @@ def build_trainer(
             name=folder.name,
             storage_path=str(folder.parent),
             failure_config=ray.train.FailureConfig(max_failures=_MAX_FAILURES),
-            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+            # Those of whole weights are large. One that is whole is there always; with two, damage to the last one costs less.
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1 if settings.trains_whole else 2),
             worker_runtime_env={"env_vars": workers.environment},
         ),
     )

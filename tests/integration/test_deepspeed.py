@@ -12,6 +12,7 @@ from nano_training import kill_a_worker_after_the_first_checkpoint, make_config,
 from safetensors.torch import load_file
 
 from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
+from drag_ray.finetune import stage
 from drag_ray.finetune.served_proof import ask_folder, compute_reference, prove
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
@@ -46,7 +47,8 @@ def learn_alone(folder: Path, model: Path, start_dir: Path | None = None) -> tup
 
 def learn_in_two_processes(run_dir: Path, model: Path, start_dir: Path | None = None, **options: Any) -> None:
     """The stage. A step has the rows that it has in one process."""
-    write_rows(run_dir, NUM_STEPS * ROWS_A_STEP)
+    if not (run_dir / "format").exists():
+        write_rows(run_dir, NUM_STEPS * ROWS_A_STEP)
     shares = {"num_workers": 2, "batch_size": ROWS_A_STEP // 2}
     config = make_config(run_dir, model, start_dir, **(OPTIONS | shares | options))
     with StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder:
@@ -89,6 +91,33 @@ def test_zero3_learns_what_one_process_does_though_one_of_its_own_is_killed(
     assert "built successfully" not in printed  # as DeepSpeed says of a kernel, and a machine may have no compiler
     assert "is deprecated" not in printed
     check_what_was_learned(tmp_path / "finetune", nano_model, alone)
+
+
+@pytest.mark.parametrize("zero_stage", ["zero2", "zero3"])
+def test_a_whole_model_is_published_from_weights_alone_also_by_a_stage_that_is_killed_then(
+    tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, zero_stage: str
+) -> None:
+    options = {"deepspeed": zero_stage, "parts": ["language"], "checkpoint_steps": SEVERAL_CHECKPOINTS}
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "publish", end_stage)
+        with pytest.raises(KeyboardInterrupt):
+            learn_in_two_processes(tmp_path, nano_model, **options)
+    checkpoints_dir = tmp_path / "finetune" / "checkpoints"
+    (last,) = (path for path in checkpoints_dir.iterdir() if path.is_dir())  # the others are gone, and what they were written in
+    assert not list(last.glob("global_step*"))
+    capsys.readouterr()
+    learn_in_two_processes(tmp_path, nano_model, **options)
+    assert "finetune step" not in "".join(capsys.readouterr())
+    curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))
+    published, base = (load_file(folder / "model.safetensors") for folder in (tmp_path / "finetune" / "model", nano_model))
+    torch.testing.assert_close(published, load_file(last / "model.safetensors"))
+    assert published.keys() == base.keys()
+    assert not any(torch.equal(weight, base[name]) for name, weight in published.items())
+
+
+def end_stage(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from accelerate.utils import gather_object
+from peft import PeftModel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import Trainer
@@ -132,8 +133,13 @@ class FiniteSteps(Trainer):
         return scheduler
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a checkpoint; the callback that reports it is called for a good one alone."""
+        """Write a checkpoint; the callback that reports it is called for a good one alone.
+
+        The last one of a whole model holds its weights alone: the states of the optimizer take several times their space. Those
+        of an adapter are small, and DeepSpeed reads no adapter without them.
+        """
         step = self.state.global_step
+        self.args.save_only_model |= step >= self.state.max_steps and not isinstance(self.model, PeftModel)
         checkpoint_dir = Path(self._get_output_dir(trial)) / f"checkpoint-{step}"
         with saving(checkpoint_dir):
             super()._save_checkpoint(model, trial)

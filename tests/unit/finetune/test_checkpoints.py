@@ -19,7 +19,7 @@ from transformers import Trainer
 
 from drag_ray.errors import ArtifactError, DamageError, GpuMemoryError, TrainError
 from drag_ray.finetune import checkpoints
-from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
+from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, keep, open_scratch, read_step, saving
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.finetune.publication import publish_adapter
@@ -29,7 +29,6 @@ from drag_ray.finetune.training_process import describe_failure
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import sync
-from drag_ray.storage.file_access import writing
 
 pytestmark = pytest.mark.seconds
 
@@ -54,9 +53,7 @@ def trained(job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def keep_in(folder: Path) -> Callable[[dict[str, Any], Path], None]:
     def report(metrics: dict[str, Any], checkpoint_dir: Path) -> None:
-        kept = folder / f"checkpoint_{read_step(checkpoint_dir)}"
-        shutil.copytree(checkpoint_dir, kept)
-        seal(checkpoint_dir, kept, 0, 1)
+        keep(checkpoint_dir, folder / f"checkpoint_{read_step(checkpoint_dir)}", 0, 1)
 
     return report
 
@@ -117,10 +114,9 @@ def test_a_training_that_passes_over_damage_comes_to_the_same_end(job: TrainJob,
 def test_the_parts_of_all_processes_are_needed(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     for rank in range(2):
+        assert rank == 0 or find_flaw(folder) == "was not written to its end"
         write_files({f"rng_state_{rank}.pth": b"state"}, tmp_path / f"of_{rank}")
-        write_files(read_files(tmp_path / f"of_{rank}"), folder)
-        assert find_flaw(folder) == "was not written to its end"
-        seal(tmp_path / f"of_{rank}", folder, rank, 2)
+        keep(tmp_path / f"of_{rank}", folder, rank, 2)
     assert find_flaw(folder) == ""
     (folder / "rng_state_1.pth").unlink()
     assert find_flaw(folder) == "rng_state_1.pth: is missing, 5 bytes were written"
@@ -135,27 +131,29 @@ def find_lie(checkpoints_dir: Path, new_name: str) -> str:
 
 @pytest.mark.parametrize("forgotten", ["nothing", "files", "folders"])
 def test_a_loss_of_power_leaves_no_seal_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str) -> None:
-    written, kept, left = tmp_path / "checkpoint-2", tmp_path / "checkpoints", tmp_path / "left"
-    write_files({"trainer_state.json": b'{"global_step": 2}'}, written)
-    write_files({"weights.bin": b"shard"}, written / "global_step2")
+    kept, left = tmp_path / "checkpoints", tmp_path / "left"
     kept.mkdir()
-    shutil.copytree(written, kept / "checkpoint_1")
-    seal(written, kept / "checkpoint_1", 0, 1)
 
-    def keep() -> None:
-        shutil.copytree(written, kept / "checkpoint_2")
-        seal(written, kept / "checkpoint_2", 0, 1)
+    def keep_next(number: int) -> None:
+        with open_scratch(kept, 0) as written:
+            write_files({"trainer_state.json": b'{"global_step": 2}'}, written)
+            write_files({"weights.bin": b"shard"}, written / "global_step2")
+            keep(written, kept / f"checkpoint_{number}", 0, 1)
+
+    def keep_second() -> None:
+        keep_next(2)
         shutil.rmtree(kept / "checkpoint_1")  # as Ray Train removes those that are too many
 
     def sync_some(path: Path) -> None:  # the proof that the test would fail
         if forgotten == "nothing" or path.is_dir() != (forgotten == "folders"):
             sync(path)
 
+    keep_next(1)
     for module in (artifacts, checkpoints):
         monkeypatch.setattr(module, "sync", sync_some)
 
     def find_lies() -> Iterator[str]:
-        for _, write in list_losses(record_states(kept, monkeypatch, keep), num_random=0):
+        for _, write in list_losses(record_states(kept, monkeypatch, keep_second), num_random=0):
             write(left)
             yield find_lie(left, "checkpoint_2")
 
@@ -173,6 +171,7 @@ def test_what_a_killed_training_leaves_is_cleared(trained: Path, tmp_path: Path)
     snapshot = json.dumps({"checkpoint_results": [{"checkpoint_dir_name": name, "metrics": {}} for name in kept]})
     (folder / "checkpoint_5").mkdir()
     (folder / "checkpoint_5" / "optimizer.pt").write_text("half")
+    (folder / ".written-1-abc" / "checkpoint-5").mkdir(parents=True)
     for text in (snapshot[:-20], "", "[1]", snapshot.replace("checkpoint_3", "checkpoint_9")):
         (folder / SNAPSHOT).write_text(text)
         clear_unfinished(folder)
@@ -200,24 +199,22 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 @every_error
-def test_a_checkpoint_that_is_copied_and_sealed(
+def test_a_checkpoint_that_is_moved_and_sealed(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int
 ) -> None:
-    """As Ray Train copies it, a training process seals it, and the next process looks for it."""
+    """As a training process keeps it, and the next one looks for it."""
     before, last = trained / f"checkpoint_{NUM_ROWS - 1}", trained / f"checkpoint_{NUM_ROWS}"
     sealed = read_files(last)
 
     def prepare(folder: Path) -> None:
         shutil.copytree(before, folder / "checkpoints" / before.name)
 
-    def keep(folder: Path) -> None:
+    def keep_last(folder: Path) -> None:
         clear_unfinished(folder / "checkpoints")
-        scratch = folder / f"checkpoint-{NUM_ROWS}"
-        with saving(scratch):
-            write_files({name: data for name, data in sealed.items() if not name.startswith("whole-")}, scratch)
-        with writing(folder):
-            write_files(read_files(scratch), folder / "checkpoints" / last.name)
-        seal(scratch, folder / "checkpoints" / last.name, 0, 1)
+        with open_scratch(folder / "checkpoints", 0) as scratch:
+            with saving(scratch):
+                write_files({name: data for name, data in sealed.items() if not name.startswith("whole-")}, scratch)
+            keep(scratch, folder / "checkpoints" / last.name, 0, 1)
         find_last(folder / "checkpoints")
 
     def check(folder: Path) -> None:
@@ -225,7 +222,7 @@ def test_a_checkpoint_that_is_copied_and_sealed(
         assert found is not None
         assert found.name == before.name or read_files(found) == sealed
 
-    fail_each_access(tmp_path, monkeypatch, error, prepare, keep, check, step)
+    fail_each_access(tmp_path, monkeypatch, error, prepare, keep_last, check, step)
 
 
 @every_error
@@ -274,7 +271,7 @@ def test_a_checkpoint_that_cannot_be_written_is_not_reported(
 
     monkeypatch.setattr(Trainer, "_save_checkpoint", save_limited)
     with pytest.raises(
-        ArtifactError, match=r"checkpoint-1: cannot be written \(.+\)\. Free some space there, or set TMPDIR"
+        ArtifactError, match=r"checkpoint-1: cannot be written \(.+\)\. Free some space or choose another"
     ) as caught:
         train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: pytest.fail("reported"), None)
     assert "\n" not in str(caught.value)

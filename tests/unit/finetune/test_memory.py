@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,9 +77,9 @@ def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
     LlamaConfig(**SHAPE).save_pretrained(tmp_path)
     rows = [{"input_ids": [0] * length} for length in (2**20, 10, 2**20)]
     with caplog.at_level(logging.INFO):
-        check_memory(describe(tmp_path, batch_size=2), "off", rows, 10.0)
-        check_memory(describe(tmp_path, batch_size=2), "off", rows, 0.5)
-        check_memory(describe(tmp_path, num_workers=2), "off", rows, 0.0)  # the others would wait for the one that refuses
+        check_memory(describe(tmp_path, batch_size=2), "off", rows, None, 10.0)
+        check_memory(describe(tmp_path, batch_size=2), "off", rows, None, 0.5)
+        check_memory(describe(tmp_path, num_workers=2), "off", rows, None, 0.0)  # the others would wait for the one that refuses
     fits, tight, _ = (record.getMessage() for record in caplog.records)
     assert fits.startswith("finetune: about 6.")
     assert fits.endswith("of 10.0 GiB of each GPU: weights 0.0, gradients and optimizer 0.0, the longest batch 5.7")
@@ -88,7 +87,7 @@ def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
     with pytest.raises(
         TrainError, match=r"of 0.0 GiB .*too much.*batch_size 1 too: .*and quantization nf4: .*zero3 on 2 GPUs at least: "
     ):
-        check_memory(describe(tmp_path), "off", rows, 0.0)
+        check_memory(describe(tmp_path), "off", rows, None, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -104,31 +103,45 @@ def test_a_checkpoint_holds_all_weights_and_the_states_of_their_optimizer(
     seven_b: Path, zero_stage: ZeroStage, options: dict[str, Any], bytes_of_a_weight: int
 ) -> None:
     found = ModelShapes(str(seven_b)).estimate_checkpoint(describe(seven_b, parts=["language"], **options), zero_stage)
-    assert found * 2**30 == 7_615_616_512 * bytes_of_a_weight
+    assert sum(found) * 2**30 == 7_615_616_512 * bytes_of_a_weight
 
 
-def test_a_disk_that_cannot_hold_a_checkpoint_twice_is_refused_where_tmpdir_is_on_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("num_rows", "num_kept", "weights", "states"), [(9, 0, 2, 2), (3, 0, 2, 1), (1, 0, 2, 0), (9, 1, 2, 2)])
+def test_a_disk_is_refused_that_cannot_hold_a_checkpoint_beside_the_one_before(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    num_rows: int,
+    num_kept: int,
+    weights: int,
+    states: int,
 ) -> None:
+    """With two rows a step and a checkpoint a step. That which a training goes on from has its space already."""
     LlamaConfig(**SHAPE).save_pretrained(tmp_path)
-    needed = ModelShapes(str(tmp_path)).estimate_checkpoint(describe(tmp_path, parts=["language"]), "off")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options: dict[str, Any] = {"parts": ["language"], "batch_size": 2, "checkpoint_steps": 1, "epochs": 1}
+    of_weights, of_states = ModelShapes(str(tmp_path)).estimate_checkpoint(describe(tmp_path, **options), "off")
+    needed = weights * of_weights + states * of_states
+    kept = tmp_path / "checkpoint" / "global_step1"
+    kept.mkdir(parents=True)
+    (kept / "states").write_bytes(bytes(num_kept * int((of_weights + of_states) * 2**30)))
 
-    def check(free_gib: float, **options: Any) -> None:
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free_gib * 2**30))
-        check_memory(describe(tmp_path, **options), "off", [{"input_ids": [0]}], 10.0)
+    def check(share: float, **changed: Any) -> None:
+        free = share * needed * 2**30 - (kept / "states").stat().st_size
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+        resume_from = tmp_path / "checkpoint" if num_kept else None
+        check_memory(describe(tmp_path, **(options | changed)), "off", [{"input_ids": [0]}] * num_rows, resume_from, 10.0)
 
     with caplog.at_level(logging.INFO):
-        check(2.1 * needed, parts=["language"])
-        check(0.0)  # an adapter is small
-        check(0.0, parts=["language"], num_workers=2)
+        check(1.1)
+        check(0.3, parts=["adapter"])  # which is small
+        check(0.3, num_workers=2)
     whole, adapter, of_two = (record.getMessage() for record in caplog.records)
-    assert f"; of the disk {needed:.1f} GiB a checkpoint, under TMPDIR (" in whole
+    assert f"; {needed:.1f} of {1.1 * needed:.1f} GiB that the run's disk has free: weights " in whole
     assert "too much" not in whole
     assert "disk" not in adapter
-    assert of_two.endswith("which is too much. Set TMPDIR or run_dir to a folder on a larger disk")
+    assert of_two.endswith("which is too much. Set run_dir to a folder on a larger disk")
     with pytest.raises(TrainError, match="larger disk"):
-        check(1.9 * needed, parts=["language"])
+        check(0.9)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +152,7 @@ def test_a_model_that_cannot_be_estimated_is_trained_all_the_same(
 ) -> None:
     AutoConfig.for_model(**config).save_pretrained(tmp_path)
     with caplog.at_level(logging.INFO):
-        check_memory(describe(tmp_path), "off", [{"input_ids": [0]}], 0.0)
+        check_memory(describe(tmp_path), "off", [{"input_ids": [0]}], None, 0.0)
     assert "the GPU memory of this training cannot be estimated" in caplog.text
 
 

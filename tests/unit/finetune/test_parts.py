@@ -67,6 +67,11 @@ def test_all_weights_of_a_language_model_learn_and_go_on_from_a_checkpoint(text_
     again = learn(job, tmp_path / "again", tmp_path / "again" / "1")
     losses = [[point["loss"] for point in outcome["curve"]] for outcome in (straight, again)]
     assert losses[0] == losses[1]
+    states = [sorted(path.name for path in (tmp_path / "again" / step).glob("*.pt")) for step in ("2", "3")]
+    assert states == [["optimizer.pt", "scheduler.pt"], []]  # the last one is published, and not gone on from
+    ended = learn(job, tmp_path / "ended", tmp_path / "again" / "3")
+    assert ended == again
+    assert not (tmp_path / "ended").exists()
     model_dir = publish(job, tmp_path / "again" / "3", tmp_path / "finetune")
     loaded, trained = (AutoModelForCausalLM.from_pretrained(folder) for folder in (model_dir, tmp_path / "straight" / "3"))
     torch.testing.assert_close(loaded(torch.arange(8)[None]).logits, trained(torch.arange(8)[None]).logits)
