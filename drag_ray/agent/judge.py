@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from drag_ray.agent.answers import compute_anls
 from drag_ray.agent.protocols.written_call import decode_first
-from drag_ray.engine.reasoning import split_reasoning
+from drag_ray.engine.generate import split_reasoning
 from drag_ray.storage.artifacts import compute_fingerprint
 
 

@@ -17,14 +17,13 @@ from itertools import takewhile
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.protocols import Action
-from drag_ray.agent.protocols.registry import ActionProtocol, get_protocol
+from drag_ray.agent.protocols import Action, ActionProtocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
-from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
 from drag_ray.search.normal_form import normalise
@@ -321,7 +320,7 @@ def read_action(
         functions: of the agent.
         may_be_empty: whether there is something to search for even if the reply names nothing: the question.
     """
-    action = protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text, functions)
+    action = protocol.parse(generation.full_text, functions)
     if action.kind is ActionKind.SEARCH and not action.query and not may_be_empty:
         return Action(ActionKind.INVALID, action.reasoning, problem="the search is empty")
     return action

@@ -13,8 +13,7 @@ from drag_ray.agent.protocols.written_call import decode_first
 from drag_ray.agent.shown_images import Content, join_text, list_parts, text_part
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.corpus.text import to_encodable
-from drag_ray.engine.generate import Message
-from drag_ray.engine.reasoning import split_reasoning
+from drag_ray.engine.generate import Message, split_reasoning
 from drag_ray.questions.config import KindName
 from drag_ray.questions.links import HYPERLINK
 

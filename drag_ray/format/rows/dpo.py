@@ -17,8 +17,7 @@ In the task `answer` the replies are answers, worth their ANLS*, and the chosen 
 import polars as pl
 
 from drag_ray.agent.tasks import ANSWERING
-from drag_ray.engine.generate import Message
-from drag_ray.engine.reasoning import split_reasoning
+from drag_ray.engine.generate import Message, split_reasoning
 from drag_ray.format.columns import PreferenceExample, Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat

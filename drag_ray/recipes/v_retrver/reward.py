@@ -13,7 +13,7 @@ import polars as pl
 
 from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.tasks import ORDERING
-from drag_ray.engine.reasoning import THINK, THINK_END
+from drag_ray.engine.generate import THINK, THINK_END
 from drag_ray.types import ActionKind
 
 FORMAT_WEIGHT, RANK_WEIGHT = 0.3, 0.7
