@@ -6,6 +6,7 @@ import json
 
 import pytest
 from factories import build_question
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig, Example
@@ -14,7 +15,6 @@ from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.rollout import HINT_CHARS, Rollouts, is_quotation, write_hint
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Trajectory
 

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from factories import asked_at, build_question, build_search, build_trajectory, write_trajectories
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig
@@ -17,7 +18,6 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Rollouts, write_hint
 from drag_ray.agent.task import Policy
 from drag_ray.engine.generate import Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, FormattedPart, format_part

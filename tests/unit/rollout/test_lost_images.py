@@ -9,6 +9,7 @@ import pytest
 from factories import build_answer, build_call, build_question, build_trajectory
 from PIL import Image
 from rollout_workers import build_worker, run_chunks
+from scripted_engine import ScriptedEngine
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -18,7 +19,6 @@ from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Request, list_images
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout import journal
 from drag_ray.rollout.journal import drop_rollouts_without_images

@@ -11,12 +11,12 @@ import pytest
 from factories import build_question, build_search, build_trajectory
 from otlp_receiver import read_attributes, receive_spans
 from rollout_workers import build_worker, run_chunks
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.metrics import name_tags
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, EngineDiedError, RolloutError
 from drag_ray.messages import JsonFormatter
 from drag_ray.rollout import journal
