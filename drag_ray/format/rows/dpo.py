@@ -77,9 +77,8 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
 
 def _list_searches(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """The searches and orders, with the column `said`: the reply that asks for them."""
-    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
-    searches = part.candidates.filter(is_usable(), ~pl.col("task").is_in(ANSWERING)).with_columns(reasoning)
-    return render_searches(searches, "query", "reasoning", into="said")
+    searches = part.candidates.filter(is_usable(), ~pl.col("task").is_in(ANSWERING))
+    return render_searches(searches, "said", config.include_reasoning)
 
 
 def _list_answers(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
