@@ -21,20 +21,20 @@ class Interchange:
 
     Attributes:
         read: the trajectories of a file or folder, and a problem for each part of it that is none. DataError where there is
-            nothing at all to read.
+            nothing at all to read. None where nothing can be learned from what there is to read.
         write: writes trajectories into a file or folder, which is whole or absent, and returns how many. Where it `reads_pages`,
             it is also given what reads a page of the run's index.
         rebuilds: its records have no conversation; it is rebuilt for the agent of the options.
-        goes_out_alone: `read` refuses whatever it is given, with the reason.
+        refusal: the reason for which it does not read.
         has_orders: has a place for candidates that were put in order; without one, such rollouts are refused.
         convert: what comes in are no trajectories but questions with candidates; it writes documents and questions into a new
             folder, and returns counts.
     """
 
-    read: Callable[[Path, AgentConfig], Iterator[Trajectory | Problem]]
+    read: Callable[[Path, AgentConfig], Iterator[Trajectory | Problem]] | None
     write: Callable[..., int]
     rebuilds: bool = False
-    goes_out_alone: bool = False
+    refusal: str = ""
     has_orders: bool = True
     reads_pages: bool = False
     convert: Callable[[Path, Path], dict[str, int]] | None = None

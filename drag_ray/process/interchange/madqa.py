@@ -7,13 +7,11 @@ They go out alone: such a line names no evidence and no pages that were found, s
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.keywords import choose_words
-from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.storage.artifacts import whole_or_absent
@@ -54,8 +52,9 @@ def to_prediction(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def _refuse(path: Path, config: AgentConfig) -> Iterator[Trajectory | Problem]:
-    raise DataError(f"{path}: predictions of MADQA name no pages that were found, so nothing can be learned from them.")
-
-
-INTERCHANGE = Interchange(_refuse, write_predictions, goes_out_alone=True, has_orders=False)
+INTERCHANGE = Interchange(
+    read=None,
+    write=write_predictions,
+    refusal="predictions of MADQA name no pages that were found, so nothing can be learned from them.",
+    has_orders=False,
+)

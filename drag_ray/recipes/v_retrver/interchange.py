@@ -7,7 +7,7 @@ with the candidates in the order after the last window, in which the ground trut
 among them). `response` is the last reply. What comes in is a set of questions with candidates (`candidate_sets`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,10 @@ def _to_candidate(hit: Hit, read_page: ReadPage) -> dict[str, str]:
     return {"candidate_texts": text, "candidate_images": hit.file if page.image else ""}
 
 
-def _refuse(path: Path, config: Any) -> Iterator[Any]:
-    raise DataError(f"{path}: a set of questions with candidates holds no rollouts.")
-
-
-INTERCHANGE = Interchange(_refuse, write_lists, reads_pages=True, convert=import_candidate_set)
+INTERCHANGE = Interchange(
+    read=None,
+    write=write_lists,
+    refusal="a set of questions with candidates holds no rollouts.",
+    reads_pages=True,
+    convert=import_candidate_set,
+)

@@ -92,7 +92,9 @@ def write(name: str, folder: Path, trajectories: list[Trajectory]) -> list[Path]
 
 
 def read(name: str, path: Path) -> list[Trajectory | Problem]:
-    return list(load_interchange(name).read(path, CONFIG))
+    reads = load_interchange(name).read
+    assert reads
+    return list(reads(path, CONFIG))
 
 
 def test_what_is_written_is_read_again_as_it_was(tmp_path: Path) -> None:
@@ -288,7 +290,7 @@ def test_predictions_of_a_policy_are_what_madqa_reads(tmp_path: Path, capsys: py
     with pytest.raises(DataError, match="several rollouts, expected one prediction a question"):
         load_interchange("madqa").write([answered, answered], target)
     with pytest.raises(DataError, match="nothing can be learned from them"):
-        list(load_interchange("madqa").read(target, CONFIG))
+        import_trajectories(target, tmp_path / "run", Address("collect"), CONFIG, "madqa")
 
 
 def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> None:
@@ -321,7 +323,7 @@ def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"expected a name that ends with \.jsonl or \.parquet"):
         export_trajectories(tmp_path / "trajectories", tmp_path / "lists.csv", "v_retrver", index_dir=tmp_path / "index")
     with pytest.raises(DataError, match="holds no rollouts"):
-        list(load_interchange("v_retrver").read(tmp_path / "lists.jsonl", CONFIG))
+        import_trajectories(tmp_path / "lists.jsonl", tmp_path / "run", Address("collect"), CONFIG, "v_retrver")
 
 
 @pytest.mark.parametrize("name", ["drag", "madqa"])
