@@ -136,7 +136,7 @@ def roll_out(options: WorkerOptions, key: str) -> list[list[str]]:
     engine = ScriptedEngine(reply)
     plan = build_plan([build_question(images=(key,))], ("greedy",), 1, run_seed=0)
     journal.begin_attempt(options.run_dir)
-    [summary] = run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    [summary] = run_chunks(build_worker(options, engine), cut_chunks(plan, 1))
     assert (summary["finished"], summary["errors"]) == (1, [])
     return [list_images(request.messages) for request in engine.requests]
 

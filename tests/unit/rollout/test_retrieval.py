@@ -66,7 +66,7 @@ def test_what_the_model_writes_and_its_question_are_searched_as_the_agent_says(
         vectors_dir=index_dir / "vectors",
     )
     worker = build_worker(options, ScriptedEngine(lambda request: "<search>oil^2 spar</search>"))
-    run_chunks(worker, list(cut_chunks(build_plan([QUESTION], ("default",), 1, run_seed=0), 1)))
+    run_chunks(worker, cut_chunks(build_plan([QUESTION], ("default",), 1, run_seed=0), 1))
     [trajectory] = map(schemas.to_trajectory, journal.read_trajectories(tmp_path).to_pylist())
     dense = open_dense(index_dir)
     searcher = Searcher(index_dir / "search_index")
