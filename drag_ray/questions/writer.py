@@ -39,9 +39,9 @@ from drag_ray.types import Evidence
 
 _MAX_DETAIL_CHARS = 500
 _NUM_SEARCHED = 10
+"""pages of a search that may answer a question too"""
 _MAX_OTHER_PAGES = 3
 """Pages that may answer a question of one page too; more make it ambiguous."""
-"""pages of a search that may answer a question too"""
 DRAFT_COLUMN = "draft"
 """of a worker's table, with a draft as JSON in each row"""
 
