@@ -1,6 +1,6 @@
 """A format of `process.interchange`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,18 @@ class Interchange:
     has_orders: bool = True
     reads_pages: bool = False
     convert: Callable[[Path, Path], dict[str, int]] | None = None
+
+
+def keep_first(read: Iterable[tuple[str, Trajectory | Problem]]) -> Iterator[Trajectory | Problem]:
+    """The items that were read of each place; in the place of a trajectory with the id of an earlier one a problem."""
+    seen: set[str] = set()
+    for place, item in read:
+        if isinstance(item, Trajectory):
+            if item.id in seen:
+                item = Problem(place, f"id {item.id!r} comes again; the first one is kept", "duplicate")
+            else:
+                seen.add(item.id)
+        yield item
 
 
 def load_interchange(name: InterchangeName) -> Interchange:
