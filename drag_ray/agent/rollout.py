@@ -36,7 +36,7 @@ from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import (
     ActionKind,
     Answer,
-    Evidence,
+    Hit,
     Page,
     Provenance,
     QuestionSearch,
@@ -90,9 +90,8 @@ class _Prompt:
 class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once.
 
-    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`, tools need `pages`, and those that show images need
-    `images`, into whose first store they go. With `max_turns` above 0 they end after as many turns, whatever the agent's
-    configuration says.
+    Those of a prompt set need `prompt_sets`, tools need `pages`, and those that show images need `images`, into whose first store
+    they go. With `max_turns` above 0 they end after as many turns, whatever the agent's configuration says.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class Rollouts:
         environment: SearchEnvironment,
         index_fingerprint: str,
         search_help: str = "",
-        read_page: Callable[[Evidence], Page] | None = None,
         prompt_sets: Sequence[PromptSet] = (),
         max_turns: int = 0,
         pages: PageSource | None = None,
@@ -124,7 +122,6 @@ class Rollouts:
         self._pages = pages
         self._images = images
         self._protocol = get_protocol(config.protocol_name)
-        self._read_page = read_page
         self._task = load_task(config.task)
         self._setting = Setting(config, self._prompts, environment, max_turns or config.max_iterations)
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
@@ -175,7 +172,7 @@ class Rollouts:
     ) -> StopReason:
         last_step, num_opening = episode.max_turns, len(conversation)
         asked_with = episode.open(self._prompt_sets[task.prompt_set - 1]) if task.prompt_set else conversation[:]
-        hint_page = self._choose_hint(task)
+        hint_page = await self._choose_hint(task)
         for step in range(1, last_step + 1):
             hidden = self._hide(conversation, num_opening, images)
             told = leave_out(conversation, hidden)[num_opening:]
@@ -203,11 +200,12 @@ class Rollouts:
             list_hidden_messages(conversation, num_opening, self._config.text_searches),
         )
 
-    def _choose_hint(self, task: RolloutTask) -> Page | None:
+    async def _choose_hint(self, task: RolloutTask) -> Page | None:
         if not task.hinted:
             return None
-        assert self._read_page, "hinted rollouts need read_page"
-        return self._read_page(task.question.evidence[0])
+        place = task.question.evidence[0]
+        [page] = await self._environment.read_pages([Hit(place.file, place.page_number, 1, 0.0)])
+        return page
 
     async def _take_turn(
         self,
