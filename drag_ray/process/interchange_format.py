@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, DataError
 from drag_ray.process import interchange
 from drag_ray.process.interchange import InterchangeName
 from drag_ray.types import Evidence, Page, Trajectory
@@ -50,6 +50,20 @@ def keep_first(read: Iterable[tuple[str, Trajectory | Problem]]) -> Iterator[Tra
             else:
                 seen.add(item.id)
         yield item
+
+
+def take_once(trajectories: Iterable[Trajectory], made: str) -> Iterator[Trajectory]:
+    """The rollouts, each of another question. Raises DataError where one was asked more than once. `made`: the name of what is
+    made of a rollout."""
+    seen: set[str] = set()
+    for trajectory in trajectories:
+        if trajectory.question_id in seen:
+            raise DataError(
+                f"question {trajectory.question_id!r}: several rollouts, expected one {made} a question. Export those of "
+                "a policy of the evaluation: --policy NAME."
+            )
+        seen.add(trajectory.question_id)
+        yield trajectory
 
 
 def load_interchange(name: InterchangeName) -> Interchange:
