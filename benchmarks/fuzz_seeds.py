@@ -22,6 +22,7 @@ from safetensors.numpy import save
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.process.interchange import INTERCHANGES
+from drag_ray.process.interchange.drag import read_trajectories
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Trajectory
@@ -128,11 +129,11 @@ def _write_trajectories() -> dict[str, list[bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "drag.jsonl")
         source.write_text(json.dumps(_TRAJECTORY))
-        [trajectory] = load_interchange("drag").read(source, AgentConfig(query_mode="rewrite"))
+        [trajectory] = read_trajectories(source, AgentConfig(query_mode="rewrite"))
         assert isinstance(trajectory, Trajectory)
         formats = {name: load_interchange(name) for name in INTERCHANGES}
         for name, interchange in formats.items():
-            if interchange.goes_out_alone or interchange.convert:  # what is converted holds questions
+            if interchange.read is None:
                 continue
             target = Path(folder, "written", name)
             interchange.write([trajectory], target)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import uvicorn
+from scripted_engine import ScriptedEngine
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
@@ -19,7 +20,6 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import RolloutTracer
 from drag_ray.cluster.metrics import REQUEST_COUNTS, RequestRecorder
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.ingress.guard import FEEDBACK_ROUTES, PAGE_ROUTES, Guard, Rules

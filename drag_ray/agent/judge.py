@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from drag_ray.agent.answers import compute_anls
-from drag_ray.agent.protocols.written_call import decode_first
-from drag_ray.engine.reasoning import split_reasoning
+from drag_ray.agent.protocols.written_call import read_object
 from drag_ray.storage.artifacts import compute_fingerprint
 
 
@@ -71,14 +70,9 @@ class Case(ABC):
         return self.PROMPT.format(case=json.dumps(self.describe(), ensure_ascii=False, indent=1))
 
     def parse(self, reply: str) -> str:
-        """The verdict of a reply, after reasoning if there is any; empty for whatever is not one object as was asked for, fenced
-        or not."""
-        rest = (split_reasoning(reply)[1] or "").strip()
-        try:
-            said, more = decode_first(rest.removeprefix("```").removeprefix("json").removesuffix("```"))
-        except ValueError:
-            return ""
-        return self.read(said) if isinstance(said, dict) and not more else ""
+        """The verdict of a reply; empty for whatever is not one object as was asked for."""
+        said = read_object(reply)
+        return "" if said is None else self.read(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +114,14 @@ Reply with nothing but one of these lines:
         return self.answer
 
     def describe(self) -> dict[str, Any]:
-        """See `Case`."""
         return {"question": self.question, "right_answers": list(self.gold_answers), "answer_to_judge": self.answer}
 
     @staticmethod
     def read(said: dict[str, Any]) -> str:
-        """See `Case`."""
         return Verdict(said["verdict"]) if said.keys() == {"verdict"} and said["verdict"] in list(Verdict) else ""
 
     @staticmethod
     def score(verdict: str) -> float:
-        """See `Case`."""
         return Verdict(verdict).score
 
 
@@ -169,17 +160,14 @@ Reply with nothing but one line of this form, each value true or false:
         return "\n".join(self.queries)
 
     def describe(self) -> dict[str, Any]:
-        """See `Case`."""
         return {"question": self.question, "right_answers": list(self.gold_answers), "queries": list(self.queries)}
 
     @staticmethod
     def read(said: dict[str, Any]) -> str:
-        """See `Case`."""
         if said.keys() != set(CRITERIA) or not all(isinstance(value, bool) for value in said.values()):
             return ""
         return " ".join(name for name in CRITERIA if said[name]) or "none"
 
     @staticmethod
     def score(verdict: str) -> float:
-        """See `Case`."""
         return sum(name in CRITERIA for name in verdict.split()) / len(CRITERIA)

@@ -17,14 +17,13 @@ from itertools import takewhile
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.protocols import Action
-from drag_ray.agent.protocols.registry import ActionProtocol, get_protocol
+from drag_ray.agent.protocols import Action, ActionProtocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
-from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
 from drag_ray.search.normal_form import normalise
@@ -37,7 +36,7 @@ from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import (
     ActionKind,
     Answer,
-    Evidence,
+    Hit,
     Page,
     Provenance,
     QuestionSearch,
@@ -91,9 +90,8 @@ class _Prompt:
 class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once.
 
-    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`, tools need `pages`, and those that show images need
-    `images`, into whose first store they go. With `max_turns` above 0 they end after as many turns, whatever the agent's
-    configuration says.
+    Those of a prompt set need `prompt_sets`, tools need `pages`, and those that show images need `images`, into whose first store
+    they go. With `max_turns` above 0 they end after as many turns, whatever the agent's configuration says.
     """
 
     def __init__(
@@ -104,7 +102,6 @@ class Rollouts:
         environment: SearchEnvironment,
         index_fingerprint: str,
         search_help: str = "",
-        read_page: Callable[[Evidence], Page] | None = None,
         prompt_sets: Sequence[PromptSet] = (),
         max_turns: int = 0,
         pages: PageSource | None = None,
@@ -125,7 +122,6 @@ class Rollouts:
         self._pages = pages
         self._images = images
         self._protocol = get_protocol(config.protocol_name)
-        self._read_page = read_page
         self._task = load_task(config.task)
         self._setting = Setting(config, self._prompts, environment, max_turns or config.max_iterations)
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
@@ -176,7 +172,7 @@ class Rollouts:
     ) -> StopReason:
         last_step, num_opening = episode.max_turns, len(conversation)
         asked_with = episode.open(self._prompt_sets[task.prompt_set - 1]) if task.prompt_set else conversation[:]
-        hint_page = self._choose_hint(task)
+        hint_page = await self._choose_hint(task)
         for step in range(1, last_step + 1):
             hidden = self._hide(conversation, num_opening, images)
             told = leave_out(conversation, hidden)[num_opening:]
@@ -204,11 +200,12 @@ class Rollouts:
             list_hidden_messages(conversation, num_opening, self._config.text_searches),
         )
 
-    def _choose_hint(self, task: RolloutTask) -> Page | None:
+    async def _choose_hint(self, task: RolloutTask) -> Page | None:
         if not task.hinted:
             return None
-        assert self._read_page, "hinted rollouts need read_page"
-        return self._read_page(task.question.evidence[0])
+        place = task.question.evidence[0]
+        [page] = await self._environment.read_pages([Hit(place.file, place.page_number, 1, 0.0)])
+        return page
 
     async def _take_turn(
         self,
@@ -321,7 +318,7 @@ def read_action(
         functions: of the agent.
         may_be_empty: whether there is something to search for even if the reply names nothing: the question.
     """
-    action = protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text, functions)
+    action = protocol.parse(generation.full_text, functions)
     if action.kind is ActionKind.SEARCH and not action.query and not may_be_empty:
         return Action(ActionKind.INVALID, action.reasoning, problem="the search is empty")
     return action

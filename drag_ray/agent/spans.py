@@ -46,12 +46,10 @@ class RolloutTracer:
         """Run a rollout. Raises what `Rollouts.run` does, whose span is then an error."""
         if self._telemetry is None:
             return await rollouts.run(task, note_turn)
-        ends: list[int] = []
-        turns: list[Turn] = []
+        ended: list[tuple[Turn, int]] = []
 
         def note(turn: Turn, observation: Content) -> None:
-            ends.append(time.time_ns())
-            turns.append(turn)
+            ended.append((turn, time.time_ns()))
             note_turn(turn, observation)
 
         started = time.time_ns()
@@ -64,31 +62,30 @@ class RolloutTracer:
             error = type(problem).__name__
             raise
         finally:
-            self._send(self._telemetry.tracer, rollouts, task, trajectory, turns, ends, started, error)
+            self._send(self._telemetry.tracer, rollouts.orders, task, trajectory, ended, started, error)
 
     def _send(
         self,
         tracer: Any,
-        rollouts: Rollouts,
+        orders: bool,
         task: RolloutTask,
         trajectory: Trajectory | None,
-        turns: list[Turn],
-        ends: list[int],
+        ended: list[tuple[Turn, int]],
         started: int,
         error: str,
     ) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         root = tracer.start_span(f"invoke_agent {AGENT_NAME}", kind=SpanKind.INTERNAL, start_time=started)
-        root.set_attributes(self._describe_rollout(task, trajectory, turns))
+        root.set_attributes(self._describe_rollout(task, trajectory, [turn for turn, _ in ended]))
         _mark_error(root, error)
         context = set_span_in_context(root)
         messages = parse_json(trajectory.messages) if trajectory and self._with_content else []
         model = trajectory.provenance.model if trajectory else ""
-        for turn, ended in zip(turns, ends, strict=True):
-            is_order = rollouts.orders and turn.action is ActionKind.SEARCH  # which reads no index
+        for turn, ended_at in ended:
+            is_order = orders and turn.action is ActionKind.SEARCH  # which reads no index
             acted_s = {ActionKind.SEARCH: turn.ranking.search_s, ActionKind.TOOL: turn.call.duration_s}.get(turn.action, 0.0)
-            acted_from = ended - int(acted_s * _NS)
+            acted_from = ended_at - int(acted_s * _NS)
             asked_from = max(started, acted_from - int(turn.reply.generate_s * _NS))
             chat = tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
             chat.set_attributes(self._describe_reply(task, model, turn, messages))
@@ -100,12 +97,12 @@ class RolloutTracer:
                 search = tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=acted_from)
                 search.set_attributes(self._describe_search(index, turn))
                 _mark_error(search, turn.error)
-                search.end(ended)
+                search.end(ended_at)
             elif turn.action is ActionKind.TOOL:
                 call = tracer.start_span(f"execute_tool {turn.call.tool}", context, SpanKind.INTERNAL, start_time=acted_from)
                 call.set_attributes(self._describe_call(turn))
                 _mark_error(call, turn.call.error)
-                call.end(ended)
+                call.end(ended_at)
         root.end()
 
     def _describe_rollout(self, task: RolloutTask, trajectory: Trajectory | None, turns: list[Turn]) -> dict[str, Any]:

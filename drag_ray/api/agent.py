@@ -11,8 +11,7 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.retrieval import open_page_index
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import RolloutTask
-from drag_ray.engine.generate import Request
-from drag_ray.engine.reasoning import THINK, split_reasoning
+from drag_ray.engine.generate import Request, split_reasoning
 from drag_ray.engine.sampling import PRESETS, PresetName
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
@@ -113,7 +112,7 @@ class Agent:
         _check_preset(preset)
         asked = Request(({"role": "user", "content": request},), PRESETS[preset], max_tokens, seed)
         reply = self._wait_for(self._engine(asked))
-        return split_reasoning(THINK + reply.text if reply.in_reasoning else reply.text)[1] or ""
+        return split_reasoning(reply.full_text)[1] or ""
 
     def close(self) -> None:
         """Stop the engine. It cannot be asked any more.

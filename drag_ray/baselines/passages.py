@@ -18,8 +18,7 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions
 from drag_ray.baselines.weights import expand_terms, write_weights
 from drag_ray.config import BaseConfig
-from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
-from drag_ray.engine.reasoning import THINK_END
+from drag_ray.engine.generate import THINK_END, GenerateFn, Generation, Message, Request
 from drag_ray.storage.file_access import reading
 
 _NUM_ADDED_WORDS = 8

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.cluster.connection import is_connected
-from drag_ray.storage.artifacts import IDENTITY_NAME, read_address
+from drag_ray.storage.artifacts import read_identity
 
 STAGE_GAUGES = {
     "stage_running": "1 while a stage runs, 0 afterwards",
@@ -101,8 +101,7 @@ def name_tags(rollouts_dir: Path) -> dict[str, str]:
     """The tags that tell the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/engine1`.
     `rollouts_dir`: the folder of a stage, or one in it."""
     for stage_dir in (rollouts_dir, *rollouts_dir.parents):
-        if (stage_dir / IDENTITY_NAME).is_file():
-            address = read_address(stage_dir)
+        if address := read_identity(stage_dir).get("stage"):
             run_dir = stage_dir.parents[address.count("/")]
             return {"run": run_dir.name, "stage": rollouts_dir.relative_to(run_dir).as_posix()}
     return {"run": rollouts_dir.parent.name, "stage": rollouts_dir.name}

@@ -30,10 +30,10 @@ from drag_ray.errors import ConfigError, EngineDiedError
 from drag_ray.extras import explain_missing
 
 _ALLOCATIONS_BEFORE_GC = 100_000
-_IMAGE_THREADS = 8
-"""page images that are scaled and cut at the same time, on a core each"""
 """Objects made and not freed before Python's garbage collector runs. A step of an engine makes some thousands, which are freed
 when it has been taken in; with Python's own 700 the collector ran several times in each step."""
+_IMAGE_THREADS = 8
+"""page images that are scaled and cut at the same time, on a core each"""
 
 
 def calm_garbage_collector() -> None:

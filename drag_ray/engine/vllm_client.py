@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import Generation, Request, compute_prompt_digest, list_images
+from drag_ray.engine.generate import THINK, Generation, Request, compute_prompt_digest, list_images
 from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
 from drag_ray.engine.models.tokens import disarm
-from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
 _RENDERING_THREADS = 2

@@ -1,8 +1,9 @@
 """Options of the format stage."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,8 +11,25 @@ from drag_ray.config import BaseConfig, Sections
 from drag_ray.errors import ConfigError
 from drag_ray.format.exports import ExportName
 from drag_ray.format.rows import OF_PAGES, OF_TURNS, FormatName
-from drag_ray.format.weights import WeightScheme
 from drag_ray.search.config import ReaderConfig, RetrievalName
+
+_FLOOR = 0.1
+"""of a weight, as in the agentic retrieval fine-tuning (DRAG) reference, from which all schemes but `gain` are"""
+WEIGHTS: dict[str, Callable[[Callable[[str], Any]], Any]] = {
+    "none": lambda column: column("gain") ** 0,  # 1
+    "gain": lambda column: column("gain").clip(_FLOOR),
+    "rank_score": lambda column: column("rank_score").clip(_FLOOR),
+    "rank_sq": lambda column: (column("rank_score") ** 2).clip(_FLOOR),
+    "inv_effort": lambda column: column("cumulative_effort").clip(_FLOOR),
+    "binary": lambda column: 0.5 + 0.5 * (column("evidence_rank") == 1),
+}
+"""The weight of a row in the loss, of the columns that tell what became of its query. They are Polars' (`selection.row_weight`),
+which the command line does without."""
+
+if TYPE_CHECKING:
+    WeightScheme = str
+else:
+    WeightScheme = Literal[tuple(WEIGHTS)]
 
 
 class TeacherConfig(ReaderConfig):

@@ -3,7 +3,7 @@
 import polars as pl
 
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.format.config import FormatConfig
+from drag_ray.format.config import WEIGHTS, FormatConfig
 
 
 def is_usable() -> pl.Expr:
@@ -61,10 +61,25 @@ def as_reply(text: str) -> pl.Expr:
     return pl.concat_list(pl.struct(role=pl.lit("assistant"), content=pl.col(text)))
 
 
-def render_searches(rows: pl.DataFrame, query: str, reasoning: str, into: str) -> pl.DataFrame:
-    """Add the column `into`: replies with which the policy asks `query` after `reasoning`, in the words of its protocol."""
-    replies = [
-        get_protocol(protocol).render_search(text, thought)
-        for protocol, text, thought in rows.select("protocol", query, reasoning).iter_rows()
-    ]
+def render_searches(rows: pl.DataFrame, into: str, thinks: pl.Expr | bool) -> pl.DataFrame:
+    """Add the column `into`: replies with the column query, in the words of their protocol, after the reasoning where `thinks` is
+    true."""
+    said = rows.select("protocol", "query", pl.when(thinks).then("reasoning").otherwise(pl.lit("")))
+    replies = [get_protocol(protocol).render_search(query, thought) for protocol, query, thought in said.iter_rows()]
     return rows.with_columns(pl.Series(into, replies, dtype=pl.String)).with_columns(as_reply(into).alias(into))
+
+
+def select_replies(rows: pl.DataFrame, num_prompt_messages: str, config: FormatConfig) -> pl.DataFrame:
+    """The columns of a `ReplyRow`, whose prompt is as many messages of the conversation."""
+    return rows.select(
+        cut_conversation(num_prompt_messages).alias("prompt"),
+        *("completion", "question_id", "trajectory_id"),
+        pl.col("gain").alias("score"),
+        row_weight(config),
+        "prompt_digest",
+    )
+
+
+def row_weight(config: FormatConfig) -> pl.Expr:
+    """The weight of a row in the loss."""
+    return WEIGHTS[config.weights](pl.col).alias("weight")

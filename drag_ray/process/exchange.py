@@ -45,6 +45,8 @@ def import_trajectories(
         raise DataError(
             f"{path}: no such file or folder. Give trajectories in the format {format_name!r}, or name theirs with --from."
         )
+    if interchange.read is None:
+        raise DataError(f"{path}: {interchange.refusal}")
     command = f"drag-ray import {path} --from {format_name} --run-dir {run_dir}"
     collect_dir = address.locate(run_dir)
     options = {"format": format_name} | ({"agent": config.model_dump(mode="json")} if interchange.rebuilds else {})

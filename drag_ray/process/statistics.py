@@ -17,11 +17,8 @@ _LEFT_OUT = {
     "malformed": "malformed",
     "unjudged": "without a verdict of the judge",
 }
-_JUDGED = ("judged_answers", "unjudged_queries")
-_GAINS = (
-    *("first_searches", "first_wins", "first_losses", "questions_with_win"),
-    *("proposals", "proposals_with_win", "questions_with_proposed_win"),
-)
+_Row = tuple[str, int | str, str]
+"""(label, figure, share of a whole or nothing) of a line of the table"""
 
 
 def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
@@ -38,10 +35,6 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     calls = turns.filter(pl.col("action") == ActionKind.TOOL.value)
     wins = turns.filter("is_scored", pl.col("gain") > 0)
     first = searches.filter(pl.col("step") == 1, ~pl.col("has_error"))
-    sums: dict[str, Any] = {
-        "sum_cumulative_effort": trajectories["cumulative_effort"].sum(),
-        "sum_reward": trajectories["reward"].sum(),
-    }
     counts: Counter[Any] = Counter(
         trajectories=trajectories.height,
         valid=valid.height,
@@ -64,15 +57,10 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         repeated_queries=searches.filter("is_repeated").height,
         usable_searches=searches.filter(pl.col("drop_reason") == "").height,
         usable_wins=wins.filter(pl.col("drop_reason") == "").height,
-        **sums,
+        **trajectories.select(sum_cumulative_effort=pl.col("cumulative_effort").sum(), sum_reward=pl.col("reward").sum()).row(
+            0, named=True
+        ),
     )
-    counts.update(_count_values(valid, searches, calls))
-    return counts
-
-
-def _count_values(valid: pl.DataFrame, searches: pl.DataFrame, calls: pl.DataFrame) -> Counter[Any]:
-    """The counts of each value of the distributions, and the seconds of each tool."""
-    counts: Counter[Any] = Counter()
     for name, values in (
         ("first_success_step", valid["first_success_step"]),
         ("best_rank", valid["best_rank"]),
@@ -111,94 +99,78 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
         "successful_queries_per_question": counts["distinct_successful_queries"] / num_questions,
         **take("preference_pairs"),
         "preference_pairs_per_question": counts["preference_pairs"] / num_questions,
-        **take(*_GAINS, "hinted", "hinted_valid", "hinted_questions"),
+        **take("first_searches", "first_wins", "first_losses", "questions_with_win"),
+        **take("proposals", "proposals_with_win", "questions_with_proposed_win"),
+        **take("hinted", "hinted_valid", "hinted_questions"),
         **take("turns", "invalid_replies", "searches", "zero_hit_searches", "repeated_queries"),
         **distribute("dropped", "tool_calls", "tool_errors", "tool_seconds"),
-        **take("usable_searches", "usable_wins", *_LEFT_OUT, *_JUDGED),
+        **take("usable_searches", "usable_wins", *_LEFT_OUT, "judged_answers", "unjudged_queries"),
     }
 
 
-def format_statistics(statistics: dict[str, Any]) -> str:
+def format_statistics(figures: dict[str, Any]) -> str:
     """The statistics as a table to print, one figure a line."""
-    figures = statistics
-    num_searches, num_questions = figures["searches"], figures["questions"]
+
+    def row(label: str, name: str, whole: str = "") -> _Row:
+        return label, figures[name], _share(figures[name], figures[whole]) if whole else ""
+
+    proposals = [
+        row("Proposals of baselines, not above", "proposals"),
+        row("  better than the question", "proposals_with_win", "proposals"),
+        row("  questions that they beat", "questions_with_proposed_win", "questions"),
+    ]
+    hinted = [
+        row("Trajectories with a hint, not above", "hinted"),
+        row("  valid (evidence found)", "hinted_valid", "hinted"),
+        row("  questions found by them alone", "hinted_questions", "questions"),
+    ]
+    judged = [
+        row("Answers that the judge has judged", "judged_answers"),
+        row("  whose searches have no verdict", "unjudged_queries"),
+    ]
     dropped = {describe_reason(name): count for name, count in figures["dropped"].items()}
     rows = [
-        ("Total trajectories", figures["trajectories"], ""),
-        ("Valid (evidence found)", figures["valid"], _share(figures["valid"], figures["trajectories"])),
-        ("Filtered (evidence not found)", figures["filtered"], _share(figures["filtered"], figures["trajectories"])),
+        row("Total trajectories", "trajectories"),
+        row("Valid (evidence found)", "valid", "trajectories"),
+        row("Filtered (evidence not found)", "filtered", "trajectories"),
         *_list_distribution("First success at turn", figures["first_success_step"], figures["valid"]),
         *_list_distribution("Best rank", figures["best_rank"], figures["valid"]),
         ("Mean cumulative effort score", f"{figures['mean_cumulative_effort']:.3f}", ""),
         ("Mean reward", f"{figures['mean_reward']:.3f}", ""),
-        ("Questions", figures["questions"], ""),
-        ("  with a success (yield)", figures["questions_with_success"], f"{figures['yield']:.1%}"),
+        row("Questions", "questions"),
+        row("  with a success (yield)", "questions_with_success", "questions"),
         ("  successful queries a question", f"{figures['successful_queries_per_question']:.2f}", ""),
         ("  preference pairs a question", f"{figures['preference_pairs_per_question']:.2f}", ""),
-        ("First searches", figures["first_searches"], ""),
-        ("  better than the question", figures["first_wins"], _share(figures["first_wins"], figures["first_searches"])),
-        ("  worse than the question", figures["first_losses"], _share(figures["first_losses"], figures["first_searches"])),
-        ("Questions that a search beats", figures["questions_with_win"], _share(figures["questions_with_win"], num_questions)),
-        *_list_proposals(figures),
-        *_list_hinted(figures),
-        ("Model replies", figures["turns"], ""),
-        ("  invalid", figures["invalid_replies"], _share(figures["invalid_replies"], figures["turns"])),
-        ("Searches", num_searches, ""),
-        ("  without a hit", figures["zero_hit_searches"], _share(figures["zero_hit_searches"], num_searches)),
-        ("  repeated in a trajectory", figures["repeated_queries"], _share(figures["repeated_queries"], num_searches)),
-        *_list_distribution("Dropped:", dropped, num_searches),
-        ("  to train with", figures["usable_searches"], _share(figures["usable_searches"], num_searches)),
-        ("  to train towards", figures["usable_wins"], _share(figures["usable_wins"], num_searches)),
+        row("First searches", "first_searches"),
+        row("  better than the question", "first_wins", "first_searches"),
+        row("  worse than the question", "first_losses", "first_searches"),
+        row("Questions that a search beats", "questions_with_win", "questions"),
+        *(proposals if figures["proposals"] else ()),
+        *(hinted if figures["hinted"] else ()),
+        row("Model replies", "turns"),
+        row("  invalid", "invalid_replies", "turns"),
+        row("Searches", "searches"),
+        row("  without a hit", "zero_hit_searches", "searches"),
+        row("  repeated in a trajectory", "repeated_queries", "searches"),
+        *_list_distribution("Dropped:", dropped, figures["searches"]),
+        row("  to train with", "usable_searches", "searches"),
+        row("  to train towards", "usable_wins", "searches"),
         *_list_tools(figures),
-        *_list_judged(figures),
-        *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
+        *(judged if figures["judged_answers"] else ()),
+        *(row(f"Left out: {label}", name) for name, label in _LEFT_OUT.items()),
     ]
     width = max(len(label) for label, _, _ in rows)
     return "\n".join(f"{label:<{width}}{value:>9}{share:>9}" for label, value, share in rows)
 
 
-def _list_proposals(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
-    if not figures["proposals"]:
-        return []
-    num_wins, num_questions = figures["proposals_with_win"], figures["questions_with_proposed_win"]
-    return [
-        ("Proposals of baselines, not above", figures["proposals"], ""),
-        ("  better than the question", num_wins, _share(num_wins, figures["proposals"])),
-        ("  questions that they beat", num_questions, _share(num_questions, figures["questions"])),
-    ]
-
-
-def _list_hinted(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
-    if not figures["hinted"]:
-        return []
-    return [
-        ("Trajectories with a hint, not above", figures["hinted"], ""),
-        ("  valid (evidence found)", figures["hinted_valid"], _share(figures["hinted_valid"], figures["hinted"])),
-        (
-            "  questions found by them alone",
-            figures["hinted_questions"],
-            _share(figures["hinted_questions"], figures["questions"]),
-        ),
-    ]
-
-
-def _list_tools(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
+def _list_tools(figures: dict[str, Any]) -> list[_Row]:
     """The calls of each tool, the mean seconds of one, and how many failed."""
-    rows: list[tuple[str, int, str]] = []
+    rows: list[_Row] = []
     for tool, num_calls in figures["tool_calls"].items():
         rows.append((f"Calls of {tool}", num_calls, f"{figures['tool_seconds'][tool] / num_calls:.2f} s"))
         num_errors = figures["tool_errors"].get(tool, 0)
         rows += [("  that failed", num_errors, _share(num_errors, num_calls))] if num_errors else []
     return rows
-
-
-def _list_judged(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
-    if not figures["judged_answers"]:
-        return []
-    return [
-        ("Answers that the judge has judged", figures["judged_answers"], ""),
-        ("  whose searches have no verdict", figures["unjudged_queries"], ""),
-    ]
 
 
 def _pick_distribution(counts: Counter[Any], name: str) -> dict[str, int]:
@@ -209,5 +181,5 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else ""
 
 
-def _list_distribution(label: str, counts: dict[str, int], whole: int) -> list[tuple[str, int, str]]:
+def _list_distribution(label: str, counts: dict[str, int], whole: int) -> list[_Row]:
     return [(f"  {label} {value}", count, _share(count, whole)) for value, count in counts.items()]

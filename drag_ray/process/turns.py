@@ -84,13 +84,13 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     return add_drop_reasons(turns, config.filters).drop(*unneeded, *_JUDGED)
 
 
-def find_fatal_step(has_errors: Sequence[bool], max_errors: int = MAX_ERRORS) -> int | None:
-    """The 0-based step that begins the first `max_errors` failed calls in a row; None without."""
+def find_fatal_step(has_errors: Sequence[bool]) -> int | None:
+    """The 0-based step that begins the first `MAX_ERRORS` failed calls in a row; None without."""
     length = 0
     for step, has_error in enumerate(has_errors):
         length = length + 1 if has_error else 0
-        if length == max_errors:
-            return step - max_errors + 1
+        if length == MAX_ERRORS:
+            return step - MAX_ERRORS + 1
     return None
 
 

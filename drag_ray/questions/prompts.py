@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import NamedTuple
 
-from drag_ray.agent.protocols.written_call import decode_first
+from drag_ray.agent.protocols import collapse_spaces
+from drag_ray.agent.protocols.written_call import read_object
 from drag_ray.agent.shown_images import Content, join_text, list_parts, text_part
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.corpus.text import to_encodable
-from drag_ray.engine.generate import Message
-from drag_ray.engine.reasoning import split_reasoning
+from drag_ray.engine.generate import Message, split_reasoning
 from drag_ray.questions.config import KindName
 from drag_ray.questions.links import HYPERLINK
 
@@ -128,7 +128,7 @@ def write_prompt(
 
     What is the same for all pages comes first: engines keep what they have read of it.
     """
-    asked = _EXAMPLES.format(questions="\n".join(f"  - {_collapse(example)}" for example in examples)) if examples else ""
+    asked = _EXAMPLES.format(questions="\n".join(f"  - {collapse_spaces(example)}" for example in examples)) if examples else ""
     told = "a page of a document" if len(pages) == 1 else f"{len(pages)} pages of documents, each"
     instruction = _WRITE.format(pages=told, links=_LINKS if links else "", kind=_KINDS[kind], examples=asked)
     turns: list[Content] = []
@@ -172,21 +172,17 @@ def write_answer_prompt(question: str, pages: Sequence[Content] = ()) -> list[Me
 def read_written(reply: str) -> Written | None:
     """The question and the answer of a reply; None for whatever is not one object as was asked for, fenced or not, and for a
     question that is its own answer."""
-    texts = read_object(reply, ("question", "answer"))
+    texts = read_texts(reply, Written._fields)
     return Written(*texts) if texts and list_words(texts[0]) != list_words(texts[1]) else None
 
 
-def read_object(reply: str, names: Sequence[str]) -> list[str] | None:
+def read_texts(reply: str, names: Sequence[str]) -> list[str] | None:
     """The texts of these names of a reply that is one JSON object of them alone, fenced or not; None for any other reply, and
     where one of them has no words."""
-    rest = (split_reasoning(reply)[1] or "").strip()
-    try:
-        said, more = decode_first(rest.removeprefix("```").removeprefix("json").removesuffix("```"))
-    except ValueError:
+    said = read_object(reply)
+    if said is None or said.keys() != set(names):
         return None
-    if more or not isinstance(said, dict) or said.keys() != set(names):
-        return None
-    texts = [_collapse(to_encodable(value)) if isinstance(value := said[name], str) else "" for name in names]
+    texts = [collapse_spaces(to_encodable(value)) if isinstance(value := said[name], str) else "" for name in names]
     return texts if all(map(list_words, texts)) else None
 
 
@@ -194,10 +190,6 @@ def read_answer(reply: str) -> str:
     """The answer of a reply: its first line with words, without a full stop; empty for none."""
     lines = (line.strip() for line in (split_reasoning(reply)[1] or "").splitlines())
     return next((line.removeprefix("Answer:").strip().removesuffix(".") for line in lines if line), "")
-
-
-def _collapse(text: str) -> str:
-    return " ".join(text.split())
 
 
 def show_below(pages: Sequence[Content], asked: str) -> Content:

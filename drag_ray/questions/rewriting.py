@@ -17,7 +17,7 @@ from drag_ray.engine.generate import Message
 from drag_ray.questions.config import RewritingName
 from drag_ray.questions.links import list_names
 from drag_ray.questions.pages import PageText
-from drag_ray.questions.prompts import build_form, read_object, show_below
+from drag_ray.questions.prompts import build_form, read_texts, show_below
 from drag_ray.search.analyzer import CJK
 
 _HOW: dict[RewritingName, str] = {
@@ -68,7 +68,7 @@ def write_rewriting_prompt(kind: RewritingName, question: str, pages: Sequence[C
 
 def read_rewritten(reply: str) -> Rewritten | None:
     """The rewritten question of a reply; None for whatever is not one object as was asked for, fenced or not."""
-    texts = read_object(reply, Rewritten._fields)
+    texts = read_texts(reply, Rewritten._fields)
     return Rewritten(*texts) if texts else None
 
 

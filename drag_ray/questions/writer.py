@@ -16,7 +16,6 @@ from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.engine.generate import Message, Request
-from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import FilterName, QuestionsConfig, RewritingName
@@ -40,9 +39,9 @@ from drag_ray.types import Evidence
 
 _MAX_DETAIL_CHARS = 500
 _NUM_SEARCHED = 10
+"""pages of a search that may answer a question too"""
 _MAX_OTHER_PAGES = 3
 """Pages that may answer a question of one page too; more make it ambiguous."""
-"""pages of a search that may answer a question too"""
 DRAFT_COLUMN = "draft"
 """of a worker's table, with a draft as JSON in each row"""
 
@@ -250,8 +249,7 @@ class QuestionWriter:
             draft.prompt_tokens + reply.usage.num_prompt_tokens,
             draft.completion_tokens + reply.usage.num_completion_tokens,
         )
-        text = THINK + reply.text if reply.in_reasoning and not form else reply.text
-        return replace(draft, prompt_tokens=read, completion_tokens=written), text
+        return replace(draft, prompt_tokens=read, completion_tokens=written), reply.text if form else reply.full_text
 
     def _note_load(self, **changes: int) -> None:
         self._load.update(changes)

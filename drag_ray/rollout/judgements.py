@@ -23,7 +23,6 @@ from drag_ray.engine.endpoints.endpoint import EndpointEngine
 from drag_ray.engine.endpoints.spending import SPENDING_NAME, Spending
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
-from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
@@ -180,7 +179,7 @@ async def _judge_all(
 async def _judge(case: Case, judge: str, max_tokens: int, folder: Path, generate: GenerateFn) -> None:
     request = Request(({"role": "user", "content": case.write_request()},), PRESETS["greedy"], max_tokens, 0)
     generation = await generate(request)
-    verdict = case.parse(THINK + generation.text if generation.in_reasoning else generation.text)
+    verdict = case.parse(generation.full_text)
     usage = generation.usage
     said = (verdict, generation.text, usage.num_prompt_tokens, usage.num_completion_tokens)
     append_line(folder / JUDGEMENTS_NAME, asdict(Judgement(judge, case.key, case.question, case.judged, *said)))

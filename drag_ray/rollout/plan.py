@@ -4,8 +4,9 @@ Rollouts have names that never change, so that a plan can be gone on with.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
@@ -158,20 +159,16 @@ def group_by_question(tasks: Sequence[RolloutTask]) -> list[list[RolloutTask]]:
     return [list(group) for _, group in groupby(tasks, key=lambda task: task.question.id)]
 
 
-def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended | None = None) -> Iterator[Chunk]:
+def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended = MappingProxyType({})) -> list[Chunk]:
     """Chunks of `chunk_rollouts` tasks at most; a question stays whole, even if it has more."""
-    number, chunk = 0, list[RolloutTask]()
+    chunks: list[list[RolloutTask]] = []
     for group in group_by_question(tasks):
-        if chunk and len(chunk) + len(group) > chunk_rollouts:
-            yield _make_chunk(number, chunk, ended or {})
-            number, chunk = number + 1, []
-        chunk += group
-    if chunk:
-        yield _make_chunk(number, chunk, ended or {})
-
-
-def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
-    return Chunk(number, tasks, {task.id: ended[task.id] for task in tasks if task.id in ended})
+        if not chunks or len(chunks[-1]) + len(group) > chunk_rollouts:
+            chunks.append([])
+        chunks[-1] += group
+    return [
+        Chunk(number, cut, {task.id: ended[task.id] for task in cut if task.id in ended}) for number, cut in enumerate(chunks)
+    ]
 
 
 def count_chunks_at_once(chunk_rollouts: int, concurrent_rollouts: int, share: float) -> int:

@@ -185,7 +185,7 @@ def _read_ended(options: WorkerOptions) -> dict[str, Successes]:
 
 def _cut(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: RolloutConfig) -> tuple[list[Chunk], int]:
     """The chunks of tasks, and rollouts that one begins with, on average."""
-    chunks = list(cut_chunks(tasks, settings.chunk_size, ended))
+    chunks = cut_chunks(tasks, settings.chunk_size, ended)
     num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     return chunks, max(1, round(num_beginning / len(chunks)))
 

@@ -91,10 +91,14 @@ class HostedTool:
 
     async def _ask(self, arguments: str, images: RolloutImages, limits: CallLimits) -> CallOutcome:
         host = await self._free.get()
-        try:
-            return await host.call.remote(self._name, arguments, images, limits)
-        finally:
-            self._free.put_nowait(host)
+        answer = asyncio.ensure_future(host.call.remote(self._name, arguments, images, limits))
+        answer.add_done_callback(partial(self._release, host))
+        return await asyncio.shield(answer)  # the actor goes on with a call that its rollout has given up
+
+    def _release(self, host: Any, answer: asyncio.Future[CallOutcome]) -> None:
+        self._free.put_nowait(host)
+        if not answer.cancelled():
+            answer.exception()  # asyncio would complain of one that nobody waits for any more
 
 
 @contextlib.contextmanager

@@ -189,7 +189,7 @@ class RolloutWorker:
         options, policy = self._options, self._options.policies[policy_name]
         if not baseline:
             record = self._searcher.record
-            search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._pages.page)
+            search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax])
             asked = (options.agent, policy, self._generate, *search, options.prompt_sets)
             return Rollouts(*asked, pages=self._pages, images=open_stores(options), callers=self._callers)
         build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)

@@ -16,9 +16,9 @@ from drag_ray.baselines.feature_model import describe_other_features, read_featu
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import THINK
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, ServeError
 from drag_ray.evaluate.outcome import read_question_weights
 from drag_ray.feedback.ledger import Trial

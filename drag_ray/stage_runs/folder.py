@@ -19,6 +19,7 @@ from drag_ray.storage.artifacts import (
     PREVIOUS_DIR_NAME,
     Identity,
     Manifest,
+    read_identity,
     read_manifest,
     remove_scratch,
     require_manifest,
@@ -28,7 +29,6 @@ from drag_ray.storage.artifacts import (
 )
 from drag_ray.storage.checksums import Damage, describe_damage
 from drag_ray.storage.file_access import make_private, writing
-from drag_ray.storage.json_text import parse_json
 
 _logger = logging.getLogger(__name__)
 
@@ -169,10 +169,7 @@ class StageFolder:
             manifest = read_manifest(self.path)
             if manifest:
                 return manifest.fingerprint
-        try:
-            return parse_json((self.path / IDENTITY_NAME).read_text(encoding="utf-8"))["fingerprint"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return read_identity(self.path).get("fingerprint")
 
     def _set_aside(self, found: str | None, is_own: bool) -> None:
         target = self._name_previous(found)

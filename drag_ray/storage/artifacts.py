@@ -217,17 +217,18 @@ def is_begun(stage_dir: Path) -> bool:
     return (stage_dir / IDENTITY_NAME).exists() or (stage_dir / MANIFEST_NAME).exists()
 
 
-def read_address(stage_dir: Path) -> str:
-    """The address of a stage's folder in its run, by its identity."""
-    return parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
+def read_identity(stage_dir: Path) -> dict[str, Any]:
+    """The identity of a stage's folder, as `Identity.to_dict` gives it; empty where there is none that can be read."""
+    try:
+        found = parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_command(stage_dir: Path) -> str:
-    """Command of a stage: as its identity says, or by the name of its folder where there is none that can be read."""
-    try:
-        return parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["command"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"python jobs/{stage_dir.name}.py --verify"
+    """Command of a stage: as its identity says, or by the name of its folder where that does not."""
+    return read_identity(stage_dir).get("command") or f"python jobs/{stage_dir.name}.py --verify"
 
 
 def read_manifest(stage_dir: Path) -> Manifest | None:

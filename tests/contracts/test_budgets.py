@@ -11,7 +11,7 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_690,
+    "agent": 2_660,
     "api": 1_290,
     "baselines": 1_920,
     "cli": 730,
@@ -19,22 +19,22 @@ LINES = {
     "collect": 190,
     "corpus": 4_330,
     "embed": 90,
-    "engine": 3_830,
+    "engine": 3_800,
     "evaluate": 5_610,
     "examples": 260,
     "feedback": 1_760,
     "finetune": 5_750,
-    "format": 2_680,
+    "format": 2_650,
     "index": 970,
     "pipeline": 1_390,
-    "process": 2_560,
-    "questions": 1_540,
-    "recipes": 1_230,
+    "process": 2_530,
+    "questions": 1_530,
+    "recipes": 1_190,
     "rl": 1_030,
     "rollout": 3_140,
     "search": 3_330,
     "serve": 5_810,
-    "stage_runs": 780,
+    "stage_runs": 770,
     "storage": 920,
     "tools": 2_490,
     "transcripts": 730,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 450
+FILES = 447
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_900
+TEST_LINES = 54_740
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

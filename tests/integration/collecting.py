@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ray.cloudpickle
+import scripted_engine
+
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
@@ -15,6 +18,8 @@ from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.storage import artifacts
 from drag_ray.types import Page
+
+ray.cloudpickle.register_pickle_by_value(scripted_engine)  # which the actors' processes cannot import
 
 
 def build_options(folder: Path, texts: Sequence[str], **changes: Any) -> WorkerOptions:

@@ -18,11 +18,11 @@ import ray
 import ray.cloudpickle
 from factories import build_question
 from ray.cluster_utils import Cluster
+from scripted_engine import ScriptedEngine
 
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, require_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME

@@ -26,6 +26,7 @@ import pytest
 import ray
 from collecting import read_problems
 from ray.cluster_utils import Cluster
+from scripted_engine import ScriptedEngine
 from waiting import wait_until
 
 from drag_ray.agent.config import AgentConfig
@@ -35,7 +36,6 @@ from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig, ToolHostConfig

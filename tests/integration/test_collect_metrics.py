@@ -13,13 +13,13 @@ import ray.cloudpickle
 from collecting import build_options
 from engine_process import run_in_process
 from factories import build_question
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.plan import build_plan

@@ -11,11 +11,11 @@ from typing import Any
 import collecting
 import pytest
 from factories import build_question
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.engine.generate import Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig

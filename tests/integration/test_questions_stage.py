@@ -101,12 +101,6 @@ def test_each_filter_leaves_out_its_own_and_the_rest_is_read_as_the_questions_of
     assert {question.split for question in questions} == {"train", "test"}
 
 
-def test_filters_that_are_switched_off_leave_out_nothing(local_ray: None, served: ChatServer, tmp_path: Path) -> None:
-    finish_pages(tmp_path)
-    counts = run_stages([STAGES["questions"]], configure(tmp_path, served, filters=[]))["questions"].counts
-    assert (counts["questions"], counts["left_out_unreadable"]) == (len(PARTS) - 1, 1)
-
-
 def test_a_spent_budget_is_gone_on_with_and_no_question_is_written_twice(
     local_ray: None, served: ChatServer, tmp_path: Path
 ) -> None:

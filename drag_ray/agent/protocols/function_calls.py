@@ -1,46 +1,40 @@
 """Actions as function calls, for models that were trained to call functions (Qwen, Hermes)."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from drag_ray.agent.protocols import Action, collapse_spaces
+from drag_ray.agent.protocols import Action, ActionProtocol, collapse_spaces
 from drag_ray.agent.protocols.written_call import CallError, WrittenCall, find_call, read_tool_call, render_call
-from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
+from drag_ray.engine.generate import render_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import ANSWER
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Evidence
 
 
-class FunctionCallsProtocol:
+class FunctionCallsProtocol(ActionProtocol):
     """One `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` a reply, the Hermes form that Qwen's templates show.
 
     The call is read from the reply itself. A forced tool choice would make a thinking model skip its reasoning, and
     an engine's own parser would hide what the model really wrote. A reply ends with its first call.
     """
 
-    name: str = "tools"
-    summary: str = "calls of functions that the chat template shows"
-    stop: tuple[str, ...] = ("</tool_call>",)
-    shows_functions: bool = True
-    observation_role: Literal["user", "tool"] = "tool"
-    final_request: str = f"This is your last reply: give your answer now, with {ANSWER.name}."
+    name = "tools"
+    summary = "calls of functions that the chat template shows"
+    stop = ("</tool_call>",)
+    shows_functions = True
+    observation_role = "tool"
+    final_request = f"This is your last reply: give your answer now, with {ANSWER.name}."
 
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
-        """The agent's functions, and that which gives the answer."""
         return tuple(function.describe() for function in (*functions, ANSWER))
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        """Instructions that the chat template does not give."""
         *names, last = [function.name for function in (*functions, *((ANSWER,) if may_answer else ()))]
         choice = f"{', '.join(names)} or {last}" if names else last
         return f"{'Think first. Then call' if thinking else 'Call'} exactly one function: {choice}. A query holds {wanted}."
 
-    def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
-        """Read a reply; never raises. Of several calls the first one counts."""
-        reasoning, rest = split_reasoning(text)
-        if rest is None:
-            return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
+    def _read(self, reasoning: str, rest: str, functions: Sequence[Function]) -> Action:
         try:
             call = find_call(rest)
             return _to_action(call, reasoning or rest[: call.start].strip(), functions)
@@ -49,11 +43,9 @@ class FunctionCallsProtocol:
             return Action(ActionKind.INVALID, reasoning, problem=str(error))
 
     def render_search(self, query: str, reasoning: str = "") -> str:
-        """A reply that searches."""
         return render_reasoning(reasoning) + render_call(SEARCH.name, {"query": query})
 
     def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
-        """A reply that answers."""
         cited = [{"file": item.file, "page": item.page_number} for item in citations]
         return render_reasoning(reasoning) + render_call(ANSWER.name, {"answer": answer, "citations": cited})
 

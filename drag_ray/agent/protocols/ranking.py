@@ -5,11 +5,11 @@ An agent with tools may call them before, a call a reply: `<think>why</think><to
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from drag_ray.agent.protocols import Action
+from drag_ray.agent.protocols import Action, ActionProtocol
 from drag_ray.agent.protocols.written_call import CallError, find_call, read_tool_call
-from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
+from drag_ray.engine.generate import render_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Evidence
@@ -18,32 +18,27 @@ _NUMBERS = re.compile(r"\s*\[\s*(?:[0-9]{1,9}\s*(?:,\s*[0-9]{1,9}\s*)*,?\s*)?\]\
 _NUMBER = re.compile(r"[0-9]+")
 
 
-class RankingProtocol:
+class RankingProtocol(ActionProtocol):
     """`<think>why</think>`, then the numbers of the candidates, best first, in `<answer>[3, 1, 2]</answer>`, or a call."""
 
-    name: str = "ranking"
-    summary: str = "<think>, and numbers in <answer>"
-    stop: tuple[str, ...] = ("</answer>", "</tool_call>")
-    shows_functions: bool = True
-    observation_role: Literal["user", "tool"] = "user"
-    final_request: str = "This is your last reply: give the order of the candidates now, inside <answer></answer>."
+    name = "ranking"
+    summary = "<think>, and numbers in <answer>"
+    stop = ("</answer>", "</tool_call>")
+    shows_functions = True
+    final_request = "This is your last reply: give the order of the candidates now, inside <answer></answer>."
 
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
         """The agent's tools; none where it has none, as nothing is searched."""
         return tuple(function.describe() for function in _list_tools(functions))
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        """The form of an order, and what may be called before."""
         think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
         form = f"{think} {wanted}, best first, in this form:\n<answer>[3, 1, 2]</answer>"
         names = [function.name for function in _list_tools(functions)]
         return f"{form}\nTo look closer before you do, call one function a reply: {', '.join(names)}." if names else form
 
-    def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
-        """Read a reply; never raises. Of several orders and calls the first one counts. The query of the action is the order."""
-        reasoning, rest = split_reasoning(text)
-        if rest is None:
-            return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
+    def _read(self, reasoning: str, rest: str, functions: Sequence[Function]) -> Action:
+        """As of `ActionProtocol`; the query of the action is the order."""
         before, opened, after = rest.partition("<answer>")
         answer, closed, _ = after.partition("</answer>")
         tools = _list_tools(functions)
@@ -59,12 +54,10 @@ class RankingProtocol:
         return Action(ActionKind.SEARCH, reasoning or before.strip(), query=write_order(order))
 
     def render_search(self, query: str, reasoning: str = "") -> str:
-        """A reply with an order."""
         return render_reasoning(reasoning) + f"<answer>{query}</answer>"
 
     def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
-        """The order is the answer."""
-        return self.render_search(answer, reasoning)
+        return self.render_search(answer, reasoning)  # the order is the answer
 
 
 def _list_tools(functions: Sequence[Function]) -> list[Function]:

@@ -2,24 +2,23 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from drag_ray.agent.protocols import Action, collapse_spaces
-from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
+from drag_ray.agent.protocols import Action, ActionProtocol, collapse_spaces
+from drag_ray.engine.generate import render_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Evidence
 
 
-class TagsProtocol:
+class TagsProtocol(ActionProtocol):
     """`<think>why</think>`, then `<search>words</search>` or `<answer>text <cite>file#page</cite></answer>`."""
 
-    name: str = "tags"
-    summary: str = "<think>, <search> and <answer>"
-    stop: tuple[str, ...] = ("</search>", "</answer>")
-    shows_functions: bool = False
-    observation_role: Literal["user", "tool"] = "user"
-    final_request: str = "This is your last reply: give your answer now, inside <answer></answer>."
+    name = "tags"
+    summary = "<think>, <search> and <answer>"
+    stop = ("</search>", "</answer>")
+    shows_functions = False
+    final_request = "This is your last reply: give your answer now, inside <answer></answer>."
 
     _OPENED = re.compile(r"<(search|answer)>")
     _CITE = re.compile(r"<cite>(.*?)(?:</cite>|(?=<cite>)|\Z)|</cite>", re.DOTALL)
@@ -27,22 +26,16 @@ class TagsProtocol:
     _PAGE = re.compile(r"(.+)#([0-9]{1,9})", re.DOTALL)
 
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
-        """None."""
         return ()
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        """The forms of the actions, one a line."""
         think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
         forms = [f"<search>{wanted}</search>"]
         if may_answer:
             forms.append("<answer>the answer <cite>file#page</cite></answer>")
         return "\n".join([f"{think} exactly one action:", *forms])
 
-    def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
-        """Read a reply; never raises. Of several actions the first one counts."""
-        reasoning, rest = split_reasoning(text)
-        if rest is None:
-            return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
+    def _read(self, reasoning: str, rest: str, functions: Sequence[Function]) -> Action:
         opened = list(self._OPENED.finditer(rest))
         last_ends = {kind: rest.rfind(f"</{kind}>") for kind in ("search", "answer")}
         found = next((tag for tag in opened if tag.end() <= last_ends[tag[1]]), None)
@@ -58,10 +51,8 @@ class TagsProtocol:
         return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(self._CITE.sub("", body)), citations=citations)
 
     def render_search(self, query: str, reasoning: str = "") -> str:
-        """A reply that searches."""
         return render_reasoning(reasoning) + f"<search>{query}</search>"
 
     def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
-        """A reply that answers."""
         cites = "".join(f" <cite>{item.file}#{item.page_number}</cite>" for item in citations)
         return render_reasoning(reasoning) + f"<answer>{answer}{cites}</answer>"

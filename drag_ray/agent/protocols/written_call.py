@@ -8,6 +8,7 @@ from typing import Any
 
 from drag_ray.agent.protocols import Action
 from drag_ray.corpus.text import to_encodable
+from drag_ray.engine.generate import split_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.types import ActionKind
 
@@ -34,6 +35,16 @@ def decode_first(text: str) -> tuple[Any, str]:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value, text[end:].strip()
+
+
+def read_object(reply: str) -> dict[str, Any] | None:
+    """The object of a reply that is, after its reasoning, one JSON object, fenced or not; None for any other reply."""
+    rest = (split_reasoning(reply)[1] or "").strip()
+    try:
+        said, more = decode_first(rest.removeprefix("```").removeprefix("json").removesuffix("```"))
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and not more else None
 
 
 def _list_missing_brackets(text: str) -> str:

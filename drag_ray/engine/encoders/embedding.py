@@ -29,7 +29,8 @@ _PAGE_PROMPTS = ("document", "passage", "corpus")
 
 
 class Embedder:
-    """A model of sentence-transformers. Safe to share between threads, of which one embeds at a time.
+    """A model of sentence-transformers. Safe to share between threads, of which one embeds at a time. What it embeds raises
+    ConfigError where the model makes numbers that are infinite or none.
 
     Attributes:
         dimensions: of its vectors.
@@ -66,13 +67,11 @@ class Embedder:
             return cut_windows(self._tokenizer, text, self._own_tokens, self._config.overlap_tokens)
 
     def embed_pages(self, windows: Sequence[str]) -> np.ndarray:
-        """The vectors of n windows: float32 (n, dimensions). Raises ConfigError where the model makes numbers that are infinite
-        or none."""
+        """The vectors of n windows: float32 (n, dimensions)."""
         return self._embed(self._model.encode_document, windows, self._page_prompt)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of n queries: float32 (n, dimensions). What the model cannot read of a long one is left out. Raises
-        ConfigError where the model makes numbers that are infinite or none."""
+        """The vectors of n queries: float32 (n, dimensions). What the model cannot read of a long one is left out."""
         return self._embed(self._model.encode_query, texts, self._query_prompt)
 
     def _embed(self, encode: Callable[..., Any], texts: Sequence[str], prompt: str) -> np.ndarray:
@@ -117,7 +116,8 @@ class Embedder:
 
 class ImageEmbedder:
     """A model that makes vectors of length 1 of texts and of images. Threads may share it, of which one embeds at a time. Raises
-    ConfigError: as `locate_model` and `load_encoder`, or the model does not embed both."""
+    ConfigError: as `locate_model` and `load_encoder`, or the model does not embed both; and of what it embeds, where the model
+    makes numbers that are infinite or none."""
 
     def __init__(self, config: ImageEmbeddingConfig, device: str = "cpu") -> None:
         self._config = config
@@ -133,15 +133,13 @@ class ImageEmbedder:
         self._lock = threading.Lock()  # one batch takes all cores and enough memory
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of n texts, of which what the model cannot read is cut off: float32 (n, dimensions). Raises ConfigError
-        where the model makes numbers that are infinite or none."""
+        """The vectors of n texts, of which what the model cannot read is cut off: float32 (n, dimensions)."""
         limit = self._model.config.get_text_config().max_position_embeddings
         # Padded to the limit, which SigLIP was trained with and CLIP does not mind.
         return self._embed(texts, text={"padding": "max_length", "truncation": True, "max_length": limit})
 
     def embed_images(self, images: Sequence["Image"]) -> np.ndarray:
-        """The vectors of n images, which the model sees at once: float32 (n, dimensions). Raises ConfigError where the model
-        makes numbers that are infinite or none."""
+        """The vectors of n images, which the model sees at once: float32 (n, dimensions)."""
         return self._embed([image.convert("RGB") for image in images])
 
     def _embed(self, inputs: Sequence[Any], **processing: Any) -> np.ndarray:

@@ -18,8 +18,7 @@ from typing import Any
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.engine.endpoints.completion import UNSAID, Completion
 from drag_ray.engine.endpoints.spending import Spending
-from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage, join_text, list_images
-from drag_ray.engine.reasoning import render_reasoning
+from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage, join_text, list_images, render_reasoning
 from drag_ray.errors import AnswerError, ConfigError, PromptTooLongError, RolloutError
 
 _logger = logging.getLogger(__name__)

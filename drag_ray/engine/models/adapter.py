@@ -103,7 +103,7 @@ def read_base_name(adapter_dir: Path) -> str:
     the folder holds no adapter, or neither says."""
     if (adapter_dir / BASE_NAME).exists():
         return read_noted_name(adapter_dir)
-    name = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("base_model_name_or_path")
+    name = _read_config(adapter_dir).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise TrainError(f"{adapter_dir}: does not say which model it was trained on. Name it: --model BASE")
     return name
@@ -111,7 +111,7 @@ def read_base_name(adapter_dir: Path) -> str:
 
 def read_rank(adapter_dir: Path) -> int:
     """The LoRA rank of the adapter. Raises TrainError where the folder holds no adapter."""
-    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    config = _read_config(adapter_dir)
     rank = config.get("r")
     if type(rank) is not int or rank < 1:
         raise TrainError(
@@ -123,7 +123,7 @@ def read_rank(adapter_dir: Path) -> int:
 
 def is_reward_model(adapter_dir: Path) -> bool:
     """True if the adapter scores conversations and writes nothing. Raises TrainError where the folder holds no adapter."""
-    return read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("task_type") == REWARD_TASK
+    return _read_config(adapter_dir).get("task_type") == REWARD_TASK
 
 
 def check_adapter_writes(adapter_dir: Path) -> None:
@@ -163,7 +163,7 @@ def list_unserved(options: Mapping[str, Any]) -> list[str]:
 
 def _refuse_unserved_parts(adapter_dir: Path) -> None:
     """Refuse parts that vLLM drops with only a warning, or dies of once the model is loaded."""
-    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    config = _read_config(adapter_dir)
     parts = list_unserved(config)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, int | float) or not math.isfinite(alpha) or not alpha:
@@ -221,7 +221,7 @@ def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:
     """Refuse an adapter of another base model: by the identity noted in its folder, otherwise by its shapes; and one of modules
     that the base model lacks, where it is known which it has. Raises TrainError: names the adapter, its base model and the base
     model it is to be used with, or the modules."""
-    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    config = _read_config(adapter_dir)
     _refuse_other_base(base, adapter_dir, config)
     if base.modules:
         targets = config.get("target_modules")
@@ -262,6 +262,10 @@ def check_adapter(config: EngineConfig) -> None:
         raise ConfigError(
             f"engine.adapter {config.adapter!r}: has rank {rank}, engine.max_lora_rank is {config.max_lora_rank}. Raise it."
         )
+
+
+def _read_config(adapter_dir: Path) -> dict[str, Any]:
+    return read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
 
 
 def _read_note(adapter_dir: Path) -> BaseModel:

@@ -17,8 +17,7 @@ In the task `answer` the replies are answers, worth their ANLS*, and the chosen 
 import polars as pl
 
 from drag_ray.agent.tasks import ANSWERING
-from drag_ray.engine.generate import Message
-from drag_ray.engine.reasoning import split_reasoning
+from drag_ray.engine.generate import Message, split_reasoning
 from drag_ray.format.columns import PreferenceExample, Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat
@@ -78,9 +77,8 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
 
 def _list_searches(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """The searches and orders, with the column `said`: the reply that asks for them."""
-    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
-    searches = part.candidates.filter(is_usable(), ~pl.col("task").is_in(ANSWERING)).with_columns(reasoning)
-    return render_searches(searches, "query", "reasoning", into="said")
+    searches = part.candidates.filter(is_usable(), ~pl.col("task").is_in(ANSWERING))
+    return render_searches(searches, "said", config.include_reasoning)
 
 
 def _list_answers(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:

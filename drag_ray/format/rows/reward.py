@@ -35,14 +35,12 @@ class ScoredRow(Row):
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each distinct query that was the first of a trajectory, and one for the question."""
-    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     first = (
         part.candidates.filter(is_usable() & (pl.col("step") == 1))
-        .with_columns(reasoning)
         .sort("question_id", "sample_index", maintain_order=True)
         .unique(["question_id", "state", "query_key"], keep="first", maintain_order=True)
     )
-    return render_searches(part.add_conversations(first), "query", "reasoning", into="completion").select(
+    return render_searches(part.add_conversations(first), "completion", config.include_reasoning).select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("completion", "question_id", "trajectory_id", "baseline", "query"),
         pl.col("gain").alias("score"),

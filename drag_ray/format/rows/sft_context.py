@@ -16,15 +16,14 @@ from drag_ray.format.columns import ReplyRow, reply_to_example
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import (
-    cut_conversation,
     is_improvement,
     is_usable,
     keep_first,
     render_searches,
     select_best_queries,
+    select_replies,
 )
 from drag_ray.format.tables import ScoredPart
-from drag_ray.format.weights import row_weight
 
 _FROM_BEST = ("query", "gain", "rank_score", "evidence_rank")
 
@@ -38,21 +37,12 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         _select_states(part.own.searches)
         .with_columns(recovered=is_improvement(config))
         .join(best.select("question_id", pl.col(_FROM_BEST).name.prefix("best_")), on="question_id", maintain_order="left")
-        .with_columns(
-            *(pl.when(own).then(name).otherwise(f"best_{name}").alias(name) for name in _FROM_BEST),
-            reasoning=pl.when(own & config.include_reasoning).then("reasoning").otherwise(pl.lit("")),
-        )
+        .with_columns(*(pl.when(own).then(name).otherwise(f"best_{name}").alias(name) for name in _FROM_BEST))
         .sort("question_id", "recovered", "gain", "step", "sample_index", descending=[False, True, True, False, False])
         .unique(["question_id", "state", "query"], keep="first", maintain_order=True)
     )
     kept = part.add_conversations(keep_first(rows, config.max_searches_per_question))
-    return render_searches(kept, "query", "reasoning", into="completion").select(
-        cut_conversation("num_prompt_messages").alias("prompt"),
-        *("completion", "question_id", "trajectory_id"),
-        pl.col("gain").alias("score"),
-        row_weight(config.weights),
-        "prompt_digest",
-    )
+    return select_replies(render_searches(kept, "completion", own & config.include_reasoning), "num_prompt_messages", config)
 
 
 def _select_states(searches: pl.DataFrame) -> pl.DataFrame:

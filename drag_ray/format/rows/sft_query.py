@@ -13,9 +13,8 @@ import polars as pl
 from drag_ray.format.columns import ReplyRow, reply_to_example
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import cut_conversation, render_searches, select_best_queries
+from drag_ray.format.selection import render_searches, select_best_queries, select_replies
 from drag_ray.format.tables import ScoredPart
-from drag_ray.format.weights import row_weight
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -24,17 +23,10 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     openings = part.turns.filter(pl.col("step") == 1).select("trajectory_id", "prompt_digest")
     best = (
         part.add_conversations(select_best_queries(part.searches, config))
-        .with_columns(reasoning=pl.when(fits).then("reasoning").otherwise(pl.lit("")))
         .drop("prompt_digest")
         .join(openings, on="trajectory_id", how="left", maintain_order="left")
     )
-    return render_searches(best, "query", "reasoning", into="completion").select(
-        cut_conversation("num_opening_messages").alias("prompt"),
-        *("completion", "question_id", "trajectory_id"),
-        pl.col("gain").alias("score"),
-        row_weight(config.weights),
-        "prompt_digest",
-    )
+    return select_replies(render_searches(best, "completion", fits), "num_opening_messages", config)
 
 
 FORMAT = RowFormat(

@@ -18,9 +18,8 @@ from drag_ray.agent.tasks import ANSWERING
 from drag_ray.format.columns import ConversationRow, conversation_to_example
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import cut_conversation, is_improvement, is_usable, keep_first
+from drag_ray.format.selection import cut_conversation, is_improvement, is_usable, keep_first, row_weight
 from drag_ray.format.tables import ScoredPart
-from drag_ray.format.weights import row_weight
 from drag_ray.types import ActionKind
 
 
@@ -54,7 +53,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("train_turns").list.head("step"),
         *("question_id", "trajectory_id"),
         pl.col("gain").alias("score"),
-        row_weight(config.weights),
+        row_weight(config),
         pl.col("prompt_digests").list.head("step"),
     )
 

@@ -25,7 +25,7 @@ from drag_ray import __version__
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
-from drag_ray.process.interchange_format import Interchange
+from drag_ray.process.interchange_format import Interchange, keep_first
 from drag_ray.process.steps import (
     OWN_KEY,
     Record,
@@ -153,17 +153,8 @@ def read_sessions(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder. Give what drag-ray export has written, or one file of it.")
-    seen: set[str] = set()
-    for file in list_folder(path) if path.is_dir() else [path]:
-        if file.name.startswith(".") and file != path:
-            continue
-        item = read_one("broken_file", str(file), _read_file, file)
-        if isinstance(item, Trajectory):
-            if item.id in seen:
-                item = Problem(str(file), f"id {item.id!r} comes again; the first one is kept", "duplicate")
-            else:
-                seen.add(item.id)
-        yield item
+    files = (file for file in list_folder(path) if not file.name.startswith(".")) if path.is_dir() else [path]
+    yield from keep_first((str(file), read_one("broken_file", str(file), _read_file, file)) for file in files)
 
 
 def _read_file(file: Path) -> Trajectory | Problem:

@@ -31,7 +31,7 @@ from drag_ray.corpus.questions import parse_location
 from drag_ray.corpus.records import read_name, read_records, read_text
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
-from drag_ray.process.interchange_format import Interchange
+from drag_ray.process.interchange_format import Interchange, keep_first
 from drag_ray.storage.artifacts import compute_fingerprint, whole_or_absent
 from drag_ray.types import ActionKind, Answer, Evidence, Hit, Page, Provenance, Ranking, StopReason, Trajectory, Turn
 
@@ -62,14 +62,7 @@ def read_trajectories(path: Path, config: AgentConfig) -> Iterator[Trajectory | 
         path: a `.jsonl` or `.jsonl.gz` file.
         config: the agent that conversations are rebuilt for; its top_k is taken as theirs.
     """
-    seen: set[str] = set()
-    for place, trajectory in read_records(path, _RecordReader(config).read):
-        if isinstance(trajectory, Trajectory):
-            if trajectory.id in seen:
-                yield Problem(place, f"id {trajectory.id!r} comes again; the first one is kept", "duplicate")
-                continue
-            seen.add(trajectory.id)
-        yield trajectory
+    return keep_first(read_records(path, _RecordReader(config).read))
 
 
 class _RecordReader:

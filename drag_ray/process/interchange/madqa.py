@@ -6,34 +6,22 @@
 They go out alone: such a line names no evidence and no pages that were found, so nothing could be learned from it.
 """
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.keywords import choose_words
-from drag_ray.corpus.problems import Problem
-from drag_ray.errors import DataError
-from drag_ray.process.interchange_format import Interchange
-from drag_ray.storage.artifacts import whole_or_absent
+from drag_ray.process.interchange_format import Interchange, take_once
+from drag_ray.storage.artifacts import write_jsonl
 from drag_ray.types import ActionKind, Trajectory
 
 
 def write_predictions(trajectories: Iterable[Trajectory], path: Path) -> int:
     """Write a line for each question; the file is whole or absent. Returns how many. Raises DataError where a question was asked
     more than once, so that there is no one prediction of it."""
-    seen: set[str] = set()
-    with whole_or_absent(path) as scratch, scratch.open("w", encoding="utf-8") as lines:
-        for trajectory in trajectories:
-            if trajectory.question_id in seen:
-                raise DataError(
-                    f"question {trajectory.question_id!r}: several rollouts, expected one prediction a question. Export those of "
-                    "a policy of the evaluation: --policy NAME."
-                )
-            seen.add(trajectory.question_id)
-            lines.write(json.dumps(to_prediction(trajectory), ensure_ascii=False) + "\n")
-    return len(seen)
+    rows = [to_prediction(trajectory) for trajectory in take_once(trajectories, "prediction")]
+    write_jsonl(path, rows)
+    return len(rows)
 
 
 def to_prediction(trajectory: Trajectory) -> dict[str, Any]:
@@ -54,8 +42,9 @@ def to_prediction(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def _refuse(path: Path, config: AgentConfig) -> Iterator[Trajectory | Problem]:
-    raise DataError(f"{path}: predictions of MADQA name no pages that were found, so nothing can be learned from them.")
-
-
-INTERCHANGE = Interchange(_refuse, write_predictions, goes_out_alone=True, has_orders=False)
+INTERCHANGE = Interchange(
+    read=None,
+    write=write_predictions,
+    refusal="predictions of MADQA name no pages that were found, so nothing can be learned from them.",
+    has_orders=False,
+)

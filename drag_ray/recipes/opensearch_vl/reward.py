@@ -6,7 +6,6 @@ its queries.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -16,44 +15,25 @@ from drag_ray.types import ActionKind
 ACCURACY_WEIGHT, QUERY_WEIGHT = 0.8, 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One reply: whether its reasoning and its action were read from it, and whether the tool that it called failed."""
-
-    is_well_formed: bool
-    has_tool_error: bool = False
-
-
-def compute_format_factor(steps: Sequence[Step], fatal_step: int | None = None) -> float:
-    """The share of well-formed steps without an error of their tool, of those before the fatal one; 0 without any."""
-    counted = steps if fatal_step is None else steps[:fatal_step]
-    good = sum(step.is_well_formed and not step.has_tool_error for step in counted)
-    return good / len(counted) if counted else 0.0
+def compute_format_factor(are_good: Sequence[bool], fatal_step: int | None = None) -> float:
+    """The share of good replies of those before the fatal one; 0 without any."""
+    counted = are_good[:fatal_step]
+    return sum(counted) / len(counted) if counted else 0.0
 
 
 def compute_answer_reward(
-    steps: Sequence[Step],
-    *,
-    has_answer: bool,
-    accuracy: float | None,
-    query_quality: float | None = None,
-    fatal_step: int | None = None,
-) -> float | None:
-    """The reward of a rollout in 0..1; None where nobody could say whether its answer is right, which is not a wrong answer.
+    are_good: Sequence[bool], accuracy: float, query_quality: float | None = None, fatal_step: int | None = None
+) -> float:
+    """The reward of a rollout that has come to an answer, in 0..1.
 
     Args:
-        steps: its replies.
-        has_answer: whether it came to one.
-        accuracy: of the answer, in 0..1, by a measure or by a judge; None where the judge failed.
+        are_good: of each reply, whether its reasoning and its action were read from it and the tool that it called did not fail.
+        accuracy: of the answer, in 0..1, by a measure or by a judge.
         query_quality: what a judge thinks of its queries, in 0..1; None where none was asked or it failed: accuracy is all.
         fatal_step: see `process.turns.find_fatal_step`.
     """
-    if not has_answer:
-        return 0.0
-    if accuracy is None:
-        return None
     quality = accuracy if query_quality is None else ACCURACY_WEIGHT * accuracy + QUERY_WEIGHT * query_quality
-    return compute_format_factor(steps, fatal_step) * quality
+    return compute_format_factor(are_good, fatal_step) * quality
 
 
 def take_rewards(turns: pl.DataFrame) -> pl.DataFrame:
@@ -72,17 +52,10 @@ def take_rewards(turns: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reward_rollout(turns: pl.DataFrame) -> float:
-    actions, fatal_step = turns["action"].to_list(), turns["fatal_step"][0]
-    steps = [
-        Step(action != ActionKind.INVALID.value, has_error)
-        for action, has_error in zip(actions, turns["has_error"].to_list(), strict=True)
-    ]
-    reward = compute_answer_reward(
-        steps,
-        has_answer=actions[-1] == ActionKind.ANSWER.value,
-        accuracy=turns["answer_reward"][0],
-        query_quality=turns["query_quality"][0],
-        fatal_step=None if fatal_step is None else fatal_step - 1,
-    )
-    assert reward is not None, "a rollout that nobody could judge is left out before"
-    return reward
+    """Of the turns of a rollout, whose answer has an accuracy: one that nobody could judge is left out before."""
+    action, last = pl.col("action"), turns.row(-1, named=True)
+    if last["action"] != ActionKind.ANSWER.value:
+        return 0.0
+    are_good = turns.select((action != ActionKind.INVALID.value) & ~pl.col("has_error")).to_series().to_list()
+    fatal_step = None if last["fatal_step"] is None else last["fatal_step"] - 1
+    return compute_answer_reward(are_good, last["answer_reward"], last["query_quality"], fatal_step)

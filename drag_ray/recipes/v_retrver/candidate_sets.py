@@ -9,9 +9,6 @@ with the best candidate first and positions from 1. Training sets have the candi
 and of images. A candidate becomes a document of one page: its picture under the name that it has, its text in a table beside it.
 """
 
-import hashlib
-import os
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +89,8 @@ def parse_row(record: Record, category: str = "") -> CandidateRow:
     extra = record.get("extra_info") or {}
     if not isinstance(extra, dict):
         raise DataError(f"column 'extra_info': got {type(extra).__name__}, expected an object")
-    fields = {**{name: value for name, value in record.items() if value is not None}, **_known(extra)}
+    # Those that are set: a Parquet file has all of them in every row.
+    fields = {name: value for name, value in (*record.items(), *extra.items()) if value is not None}
     identity = fields.get("qid")
     if isinstance(identity, int) and not isinstance(identity, bool):
         fields["qid"] = str(identity)
@@ -109,11 +107,6 @@ def parse_row(record: Record, category: str = "") -> CandidateRow:
         category=read_text(fields, "category") or category,
         split=read_text(fields, "split"),
     )
-
-
-def _known(extra: Record) -> Record:
-    """The fields that are set: a Parquet file has all of them in every row."""
-    return {name: value for name, value in extra.items() if value is not None}
 
 
 def _parse_candidates(record: Record, extra: Record) -> tuple[Candidate, ...]:
@@ -248,15 +241,11 @@ class _Documents:
         return (Path(folder) / path.relative_to(self._source)).as_posix()
 
     def _link(self, path: Path, target: Path) -> None:
-        if target.exists():
-            return
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(path, target)
-            except OSError:  # another file system, or one without such links
-                shutil.copyfile(path, target)
+        if not target.exists():
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            artifacts.link_file(path, target)
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return artifacts.compute_bytes_fingerprint(text.encode("utf-8", "surrogatepass"))

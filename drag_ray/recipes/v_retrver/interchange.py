@@ -7,7 +7,7 @@ with the candidates in the order after the last window, in which the ground trut
 among them). `response` is the last reply. What comes in is a set of questions with candidates (`candidate_sets`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.errors import DataError
-from drag_ray.process.interchange_format import Interchange, ReadPage
+from drag_ray.process.interchange_format import Interchange, ReadPage, take_once
 from drag_ray.recipes.v_retrver.candidate_sets import import_candidate_set
 from drag_ray.storage.artifacts import write_jsonl, write_parquet
 from drag_ray.types import CAPTION, Hit, Trajectory
@@ -40,18 +40,11 @@ def write_lists(trajectories: Iterable[Trajectory], path: Path, read_page: ReadP
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise DataError(f"{path}: expected a name that ends with {' or '.join(_SUFFIXES)}.")
-    rows: dict[str, dict[str, Any]] = {}
-    for trajectory in trajectories:
-        if trajectory.question_id in rows:
-            raise DataError(
-                f"question {trajectory.question_id!r}: several rollouts, expected one list a question. Export those of "
-                "a policy of the evaluation: --policy NAME."
-            )
-        rows[trajectory.question_id] = to_row(trajectory, read_page)
+    rows = [to_row(trajectory, read_page) for trajectory in take_once(trajectories, "list")]
     if path.suffix.lower() == ".parquet":
-        write_parquet(path, pa.Table.from_pylist(list(rows.values()), schema=_SCHEMA))
+        write_parquet(path, pa.Table.from_pylist(rows, schema=_SCHEMA))
     else:
-        write_jsonl(path, list(rows.values()))
+        write_jsonl(path, rows)
     return len(rows)
 
 
@@ -84,8 +77,10 @@ def _to_candidate(hit: Hit, read_page: ReadPage) -> dict[str, str]:
     return {"candidate_texts": text, "candidate_images": hit.file if page.image else ""}
 
 
-def _refuse(path: Path, config: Any) -> Iterator[Any]:
-    raise DataError(f"{path}: a set of questions with candidates holds no rollouts.")
-
-
-INTERCHANGE = Interchange(_refuse, write_lists, reads_pages=True, convert=import_candidate_set)
+INTERCHANGE = Interchange(
+    read=None,
+    write=write_lists,
+    refusal="a set of questions with candidates holds no rollouts.",
+    reads_pages=True,
+    convert=import_candidate_set,
+)

@@ -13,7 +13,7 @@ import polars as pl
 
 from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.tasks import ORDERING
-from drag_ray.engine.reasoning import THINK, THINK_END
+from drag_ray.engine.generate import THINK, THINK_END
 from drag_ray.types import ActionKind
 
 FORMAT_WEIGHT, RANK_WEIGHT = 0.3, 0.7
@@ -49,9 +49,9 @@ def _has_form(reply: str) -> bool:
     return reply.startswith(THINK)
 
 
-def compute_rank_term(rank: int | None, deviation: float = RANK_DEVIATION) -> float:
+def compute_rank_term(rank: int | None) -> float:
     """A Gaussian of the 1-based rank of the evidence, 1 for the first; 0 where there is none."""
-    return 0.0 if rank is None else math.exp(-((rank - 1) ** 2) / (2 * deviation**2))
+    return 0.0 if rank is None else math.exp(-((rank - 1) ** 2) / (2 * RANK_DEVIATION**2))
 
 
 def compute_curiosity(num_calls: int, calling_share: float) -> float:

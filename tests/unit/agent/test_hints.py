@@ -6,6 +6,7 @@ import json
 
 import pytest
 from factories import build_question
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig, Example
@@ -14,9 +15,8 @@ from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.rollout import HINT_CHARS, Rollouts, is_quotation, write_hint
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import ActionKind, Evidence, Hit, Page, Trajectory
+from drag_ray.types import ActionKind, Evidence, Page, Trajectory
 
 PAGE = Page("b.pdf", 2, 2, "The gyroplane must not exceed 340 rpm in level flight below two thousand feet.")
 QUESTION = build_question(question="How fast may it turn?", evidence=(Evidence("b.pdf", 2),))
@@ -43,7 +43,6 @@ def roll_out(searcher: Searcher, *replies: str, hinted: bool = True) -> tuple[Tr
         engine,
         SearchEnvironment(searcher, config.top_k, config.depth),
         "index",
-        read_page=lambda page: searcher.page(Hit(page.file, page.page_number, 1, 0.0)),
     )
     return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7, hinted=hinted))), engine.requests
 

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.protocols import ActionProtocol
 from drag_ray.agent.protocols.ranking import RankingProtocol, read_order
-from drag_ray.agent.protocols.registry import PROTOCOLS, ActionProtocol, get_protocol
+from drag_ray.agent.protocols.registry import PROTOCOLS, get_protocol
 from drag_ray.agent.rollout import read_action
 from drag_ray.config import load
 from drag_ray.engine.generate import Generation

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from factories import build_question
 from rollout_cases import QUESTION, roll_out
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig, Example, PromptSet
@@ -13,7 +14,6 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.types import ActionKind, Page, Trajectory
 
 REWRITE = {"query_mode": "rewrite", "max_iterations": 1}

@@ -8,6 +8,7 @@ import pytest
 from factories import build_question
 from PIL import Image
 from rollout_cases import roll_out, script
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig, PromptSet
@@ -21,7 +22,6 @@ from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.generate import list_images
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.recipes.v_retrver.task import apply_order, describe_modalities, plan_windows

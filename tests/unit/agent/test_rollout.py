@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from factories import build_question
 from rollout_cases import QUESTION, build_rollouts, roll_out, script
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray import schemas
@@ -15,7 +16,6 @@ from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import RolloutTask, compute_seed
 from drag_ray.engine.generate import Generation, Request, list_images
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError, SearchIndexError
 from drag_ray.types import ActionKind, Hit, Hits, Page, StopReason
 

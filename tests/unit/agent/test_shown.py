@@ -8,6 +8,7 @@ import pytest
 from factories import build_question, write_trajectories
 from PIL import Image
 from rollout_cases import roll_out, script
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
@@ -16,7 +17,6 @@ from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.shown_images import Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.engine.generate import Message, list_images
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout

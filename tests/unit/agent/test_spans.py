@@ -11,6 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otlp_receiver import Receiver, read_attributes, receive_spans
 from pydantic import ValidationError
 from rollout_cases import QUESTION, build_rollouts, script
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
@@ -19,7 +20,6 @@ from drag_ray.agent.spans import RolloutTracer
 from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster import telemetry
 from drag_ray.cluster.telemetry import TelemetryConfig
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
 from drag_ray.types import Evidence, Trajectory
 

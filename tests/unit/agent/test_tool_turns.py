@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from chat_server import Answer, serve_chat
 from rollout_cases import QUESTION, build_rollouts, roll_out, script
+from scripted_engine import ScriptedEngine
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -16,7 +17,6 @@ from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.tools.config import McpServerConfig, VisitConfig, WebSearchConfig
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 

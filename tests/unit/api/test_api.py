@@ -12,6 +12,7 @@ from factories import build_search, build_trajectory, build_turn, write_trajecto
 from finished_cases import write_evaluation
 from notebook_cells import read_cells, run_cells
 from python_examples import list_documented, list_reading, run_examples
+from scripted_engine import ScriptedEngine
 from small_index import finish_index
 from small_run import write_small_run
 
@@ -23,7 +24,6 @@ from drag_ray.api.agent import Agent
 from drag_ray.cli.main import main
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError, TrainError
 from drag_ray.pipeline.stages import SERVE, STAGES
 from drag_ray.rollout.options import WorkerOptions

@@ -6,6 +6,7 @@ import pickle
 import pytest
 from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from factories import build_question
+from scripted_engine import ScriptedEngine
 from small_index import index_texts
 
 from drag_ray.agent.config import AgentConfig, Example, RerankOptions
@@ -20,7 +21,6 @@ from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
 from drag_ray.search.dense import fuse_rankings
 from drag_ray.search.searcher import Searcher

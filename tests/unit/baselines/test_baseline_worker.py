@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from factories import build_question
+from scripted_engine import ScriptedEngine
 from small_index import index_texts
 
 from drag_ray.agent.config import AgentConfig
@@ -12,7 +13,6 @@ from drag_ray.agent.task import Policy
 from drag_ray.baselines.passages import Hyde, Query2doc
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks

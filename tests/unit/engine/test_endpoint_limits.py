@@ -15,20 +15,6 @@ from drag_ray.engine.generate import Usage
 from drag_ray.errors import ArtifactError, BudgetError
 
 
-async def time_requests(limit: RateLimit, number: int, num_tokens: int = 0) -> float:
-    began = time.monotonic()
-    for _ in range(number):
-        await limit.wait()
-        limit.spend(num_tokens)
-    return time.monotonic() - began
-
-
-def test_requests_and_tokens_are_spread_over_the_minute() -> None:
-    assert asyncio.run(time_requests(RateLimit(0, 0), 100, 10**9)) < 0.05
-    assert asyncio.run(time_requests(RateLimit(1200, 0), 3, 10**9)) >= 0.1
-    assert asyncio.run(time_requests(RateLimit(0, 60_000), 3, 50)) >= 0.1
-
-
 @pytest.mark.parametrize(
     ("status", "headers", "seconds"),
     [

@@ -27,20 +27,6 @@ def test_the_collector_leaves_out_what_was_there_and_does_not_run_for_the_output
     assert len(outputs) == 20_000
 
 
-@pytest.mark.usefixtures("collector")
-def test_the_collector_still_frees_what_nobody_holds() -> None:
-    class Node:
-        other: "Node"
-
-    calm_garbage_collector()
-    before = gc.get_stats()[0]["collections"]
-    for _ in range(200_000):
-        node = Node()
-        node.other = node
-    assert gc.get_stats()[0]["collections"] > before
-    assert sum(isinstance(thing, Node) for thing in gc.get_objects()) < 150_000
-
-
 def test_requests_are_added_as_before_without_the_texts_of_their_tokens() -> None:
     added = []
     processor = SimpleNamespace(request_states={})

@@ -3,7 +3,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -14,16 +13,12 @@ from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import write_near_duplicates
 from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.layout import Layout
-from drag_ray.format.parts import FormatJob, format_part
 from drag_ray.format.rows import OF_TURNS, sft_context
-from drag_ray.format.tables import ScoredPart, list_parts
+from drag_ray.format.tables import ScoredPart
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
-from drag_ray.process.config import ProcessConfig, ProcessSections
-from drag_ray.process.parts import process_part
-from drag_ray.process.trajectories import read_records
+from drag_ray.process.config import ProcessSections
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, read_manifest
 from drag_ray.types import Evidence, Trajectory
@@ -131,26 +126,6 @@ def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:
         pytest.raises(DataError, match=r"trajectories: no part-\*\.parquet.*jobs/process\.py"),
     ):
         run_code(STAGES["format"], RunConfig(run_dir=tmp_path), folder)
-
-
-@pytest.mark.seconds
-def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
-    run_both(tmp_path / "one", build_records())
-    records = build_records()
-    process_dir = tmp_path / "many" / "process"
-    for part in range(3):
-        path = tmp_path / f"{part}.parquet"
-        chosen = [record for record in records if int(record.question_id[1:]) % 3 == part]
-        write_trajectories(path, chosen)
-        process_part(read_records([path]), part, ProcessConfig(), process_dir)
-    parts = list_parts(process_dir)
-    sides_path = tmp_path / "one" / "format" / "questions.parquet"
-    job = FormatJob(process_dir, sides_path, FormatConfig(), Layout())
-    formatted = [format_part(job, name) for name in parts]
-    for name in OF_TURNS:
-        whole = pq.read_table(tmp_path / "one" / "format" / name / "train.parquet").to_pylist()
-        dealt = pa.concat_tables([part.rows[name, "train"].table for part in formatted]).to_pylist()
-        assert sorted(map(str, dealt)) == sorted(map(str, whole))
 
 
 def test_questions_that_evaluation_asks_and_near_duplicates_are_withheld(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from factories import asked_at, build_question, build_search, build_trajectory, write_trajectories
+from scripted_engine import ScriptedEngine
 from small_index import open_index
 
 from drag_ray.agent.config import AgentConfig
@@ -17,7 +18,6 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Rollouts, write_hint
 from drag_ray.agent.task import Policy
 from drag_ray.engine.generate import Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, FormattedPart, format_part
@@ -30,7 +30,7 @@ from drag_ray.process.statistics import count_part
 from drag_ray.rollout.plan import build_plan
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
-from drag_ray.types import Evidence, Hit, Page, Trajectory
+from drag_ray.types import Evidence, Page, Trajectory
 
 PAGES = [
     Page("a.pdf", 1, 1, "fuel and oil are stored behind the seat"),
@@ -66,7 +66,6 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
         ScriptedEngine(reply),
         SearchEnvironment(searcher, 1, 10),
         "index",
-        read_page=lambda page: searcher.page(Hit(page.file, page.page_number, 1, 0.0)),
     )
     plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0, hinted_samples=1)
 

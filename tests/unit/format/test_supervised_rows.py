@@ -13,7 +13,7 @@ from drag_ray.format.rows.rejection import build_rows as build_whole_conversatio
 from drag_ray.format.rows.sft_context import build_rows as build_context_rows
 from drag_ray.format.rows.sft_query import build_rows as build_query_rows
 from drag_ray.format.rows.sft_trajectory import build_rows as build_conversation_rows
-from drag_ray.format.weights import WeightScheme, row_weight
+from drag_ray.format.selection import row_weight
 
 RENDER = get_protocol("tags").render_search
 
@@ -275,8 +275,8 @@ ROWS = pl.DataFrame(
         ("binary", [1.0, 0.5, 1.0, 0.5]),
     ],
 )
-def test_weights_follow_their_scheme_down_to_the_floor(scheme: WeightScheme, expected: list[float]) -> None:
-    weights = ROWS.with_columns(row_weight(scheme))["weight"].to_list()
+def test_weights_follow_their_scheme_down_to_the_floor(scheme: str, expected: list[float]) -> None:
+    weights = ROWS.with_columns(row_weight(FormatConfig(weights=scheme)))["weight"].to_list()
     assert weights == pytest.approx(expected)
 
 

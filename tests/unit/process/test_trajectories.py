@@ -3,7 +3,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ask_for_answer, asked_at, build_answer, build_question, build_search, build_trajectory, write_trajectories
@@ -107,19 +106,6 @@ def test_trajectories_of_two_prompts_or_corpora_are_refused(tmp_path: Path, fiel
     write_part(tmp_path, build_trajectory(build_search(), sample_index=1, **changed), name="b.parquet")
     with pytest.raises(DataError, match=rf"b\.parquet.*{label}.*a\.parquet.*allow-mixed"):
         check_settings(list(check_files(tmp_path)))
-
-
-def test_another_schema_version_and_a_column_of_another_type_are_named(tmp_path: Path) -> None:
-    table = schemas.to_table([build_trajectory(build_search())], schemas.TRAJECTORIES)
-    metadata = {**table.schema.metadata, b"drag_ray.schema_version": b"99"}
-    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "part-0.parquet")
-    with pytest.raises(DataError, match=r"part-0\.parquet.*version 99"):
-        check_files(tmp_path)
-    position = table.schema.get_field_index("top_k")
-    wrong = table.set_column(position, "top_k", pa.array(["zero"]))
-    pq.write_table(wrong, tmp_path / "part-0.parquet")
-    with pytest.raises(DataError, match=r"part-0\.parquet.*'top_k'.*string.*int32"):
-        check_files(tmp_path)
 
 
 def test_replies_that_were_asked_for_the_answer_are_told_from_the_others(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_engine import ScriptedEngine
 from small_index import index_texts
 
 from drag_ray.agent.config import AgentConfig
@@ -16,7 +17,6 @@ from drag_ray.cluster.metrics import Recorder
 from drag_ray.config import build
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request, list_images
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import DRAFT, Draft

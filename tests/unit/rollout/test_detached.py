@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from factories import build_question
 from PIL import Image
+from scripted_engine import ScriptedEngine
 from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
@@ -17,7 +18,6 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.engine.generate import GenerateFn, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError, DataError, StorageError
 from drag_ray.rollout.detached import resolve_worker_paths
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME

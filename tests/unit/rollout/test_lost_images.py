@@ -9,6 +9,7 @@ import pytest
 from factories import build_answer, build_call, build_question, build_trajectory
 from PIL import Image
 from rollout_workers import build_worker, run_chunks
+from scripted_engine import ScriptedEngine
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -18,7 +19,6 @@ from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Request, list_images
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout import journal
 from drag_ray.rollout.journal import drop_rollouts_without_images
@@ -136,7 +136,7 @@ def roll_out(options: WorkerOptions, key: str) -> list[list[str]]:
     engine = ScriptedEngine(reply)
     plan = build_plan([build_question(images=(key,))], ("greedy",), 1, run_seed=0)
     journal.begin_attempt(options.run_dir)
-    [summary] = run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    [summary] = run_chunks(build_worker(options, engine), cut_chunks(plan, 1))
     assert (summary["finished"], summary["errors"]) == (1, [])
     return [list_images(request.messages) for request in engine.requests]
 

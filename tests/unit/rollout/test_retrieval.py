@@ -6,6 +6,7 @@ import pytest
 from embedding_models import write_embedding_model, write_page_vectors
 from factories import build_question
 from rollout_workers import build_worker, run_chunks
+from scripted_engine import ScriptedEngine
 from small_index import write_index
 
 from drag_ray import schemas
@@ -13,7 +14,6 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.config import load
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import STAGES
@@ -66,7 +66,7 @@ def test_what_the_model_writes_and_its_question_are_searched_as_the_agent_says(
         vectors_dir=index_dir / "vectors",
     )
     worker = build_worker(options, ScriptedEngine(lambda request: "<search>oil^2 spar</search>"))
-    run_chunks(worker, list(cut_chunks(build_plan([QUESTION], ("default",), 1, run_seed=0), 1)))
+    run_chunks(worker, cut_chunks(build_plan([QUESTION], ("default",), 1, run_seed=0), 1))
     [trajectory] = map(schemas.to_trajectory, journal.read_trajectories(tmp_path).to_pylist())
     dense = open_dense(index_dir)
     searcher = Searcher(index_dir / "search_index")

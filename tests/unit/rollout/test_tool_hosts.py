@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +47,9 @@ def workspace(options: WorkerOptions) -> Workspace:
     return Workspace(Searcher(options.index_dir))
 
 
-def build_host(call: Callable[..., Awaitable[CallOutcome]]) -> Any:
-    return SimpleNamespace(call=SimpleNamespace(remote=call))
+def build_host(call: Callable[..., Coroutine[Any, Any, CallOutcome]]) -> Any:
+    """An actor, whose calls go on when nobody waits for them any more."""
+    return SimpleNamespace(call=SimpleNamespace(remote=lambda *given: asyncio.shield(asyncio.create_task(call(*given)))))
 
 
 async def test_a_host_calls_its_tool_on_the_collection_and_no_other(options: WorkerOptions, workspace: Workspace) -> None:
@@ -105,6 +106,15 @@ async def test_calls_go_to_an_actor_that_is_free_and_wait_in_their_own_time(work
 
         return build_host(call)
 
+    alone = HostedTool("ocr", [build(0)])
+    abandoned = await alone.call("{}", workspace, CallLimits(timeout_s=0.02, max_chars=100))
+    assert abandoned.error == "ocr did not answer within 0.02 s"
+    next_one = asyncio.create_task(alone.call("{}", workspace, LIMITS))
+    await asyncio.sleep(0.02)
+    assert under_way == [1, 0]  # the actor is still at the first one
+    go_on.set()
+    assert (await next_one).text == "ocr"
+    go_on.clear()
     caller = HostedTool("ocr", [build(0), build(1)])
     calls = [asyncio.create_task(caller.call("{}", workspace, LIMITS)) for _ in range(4)]
     await asyncio.sleep(0)

@@ -11,12 +11,12 @@ import pytest
 from factories import build_question, build_search, build_trajectory
 from otlp_receiver import read_attributes, receive_spans
 from rollout_workers import build_worker, run_chunks
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.metrics import name_tags
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, EngineDiedError, RolloutError
 from drag_ray.messages import JsonFormatter
 from drag_ray.rollout import journal
@@ -35,7 +35,7 @@ QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for
 def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
     plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0)
     worker = build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
-    summaries = run_chunks(worker, list(cut_chunks(plan, 5)))
+    summaries = run_chunks(worker, cut_chunks(plan, 5))
     assert sum(summary["finished"] for summary in summaries) == 12
     assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
     assert choose_pending(plan, journal.read_successes(options.run_dir)) == []
@@ -50,7 +50,7 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions, capl
         return "<search>rotor</search>"
 
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
-    [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
+    [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), cut_chunks(plan, 6))
     assert (summary["finished"], summary["failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
     told = json.loads(caplog.text)
     assert told["message"] == "the rollout q3/default/0 failed: RolloutError: poison"
@@ -76,11 +76,11 @@ def test_a_worker_goes_on_with_another_policy_in_another_folder(options: WorkerO
     plan, run_dir = build_plan(QUESTIONS, ("default",), 1, run_seed=0), tmp_path / "next"
     engine = ScriptedEngine(lambda request: f"<search>rotor {request.adapter}</search>")
     worker = build_worker(options, engine)
-    run_chunks(worker, list(cut_chunks(plan, 3)))
+    run_chunks(worker, cut_chunks(plan, 3))
     journal.begin_attempt(run_dir)
     changes = {"run_dir": run_dir, "policies": {"": Policy("model", "adapter")}}
     worker.begin(dataclasses.replace(options, build_engine=lambda *_: engine, **changes), journal.keep_here)
-    summaries = run_chunks(worker, list(cut_chunks(plan, 3)))
+    summaries = run_chunks(worker, cut_chunks(plan, 3))
     assert sum(summary["finished"] for summary in summaries) == len(plan)
     for folder, adapter in ((options.run_dir, ""), (run_dir, "adapter")):
         rows = journal.read_trajectories(folder).to_pylist()
@@ -94,7 +94,7 @@ def test_with_a_folder_of_its_node_a_worker_searches_there(options: WorkerOption
     options = dataclasses.replace(options, node_dir=tmp_path / "node")
     worker = build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
     shutil.rmtree(options.index_dir)
-    [summary] = run_chunks(worker, list(cut_chunks(build_plan(QUESTIONS, ("default",), 1, run_seed=0), 6)))
+    [summary] = run_chunks(worker, cut_chunks(build_plan(QUESTIONS, ("default",), 1, run_seed=0), 6))
     assert (summary["finished"], summary["zero_hit_searches"]) == (6, 0)
     with pytest.raises(ValueError, match=r"'node' is not absolute"):
         RolloutConfig(node_dir=Path("node"))
@@ -103,10 +103,10 @@ def test_with_a_folder_of_its_node_a_worker_searches_there(options: WorkerOption
 def test_the_model_is_told_the_language_of_the_index(options: WorkerOptions) -> None:
     engine = ScriptedEngine(lambda request: "<search>rotor</search>")
     plan = build_plan(QUESTIONS[:1], ("default",), 1, run_seed=0)
-    run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    run_chunks(build_worker(options, engine), cut_chunks(plan, 1))
     build_index(options.index_dir.parent / "pages.parquet", options.index_dir, SearchConfig(syntax="query"))
     plan = build_plan(QUESTIONS[1:2], ("default",), 1, run_seed=0)
-    run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    run_chunks(build_worker(options, engine), cut_chunks(plan, 1))
     told = ["exact phrase" in request.messages[0]["content"] for request in engine.requests]
     assert told == [False, True]
 
@@ -140,7 +140,7 @@ class StaggeredEngine:
 def test_a_finished_rollout_frees_its_slot_while_a_long_one_goes_on(options: WorkerOptions) -> None:
     engine = StaggeredEngine()
     plan = build_plan(QUESTIONS, ("default",), 4, run_seed=0)
-    run_chunks(build_worker(options, engine), list(cut_chunks(plan[3:], 3)))
+    run_chunks(build_worker(options, engine), cut_chunks(plan[3:], 3))
     assert engine.most_running == 4
     assert engine.ended[-1].endswith("question 0?")
 
@@ -166,7 +166,7 @@ def findable(options: WorkerOptions) -> list[Question]:
 def test_samples_of_a_question_stop_when_enough_of_them_succeeded(options: WorkerOptions, findable: list[Question]) -> None:
     options = dataclasses.replace(options, enough_successes=2)
     plan = build_plan(findable, ("default",), 6, run_seed=0)
-    [summary] = run_chunks(build_worker(options, find_page_in_sample(1)), list(cut_chunks(plan, 12)))
+    [summary] = run_chunks(build_worker(options, find_page_in_sample(1)), cut_chunks(plan, 12))
     assert list_rollouts(options) == [
         *(f"q0/default/{index}" for index in range(3)),
         *(f"q1/default/{index}" for index in range(6)),
@@ -191,7 +191,7 @@ def test_an_engine_that_takes_over_decides_as_the_one_that_died(options: WorkerO
 def test_a_hint_is_given_where_no_sample_found_the_page(options: WorkerOptions, findable: list[Question]) -> None:
     plan = build_plan(findable, ("default",), 2, run_seed=0, hinted_samples=1)
     engine = find_page_in_sample(1)
-    [summary] = run_chunks(build_worker(options, engine), list(cut_chunks(plan, 6)))
+    [summary] = run_chunks(build_worker(options, engine), cut_chunks(plan, 6))
     ids = ["q0/default/0", "q0/default/1", "q1/default/0", "q1/default/0/hinted", "q1/default/1"]
     assert list_rollouts(options) == ids
     told = [
@@ -236,7 +236,7 @@ def test_a_spent_budget_ends_a_run_with_the_rollouts_that_were_under_way(options
     assert read_failures(options.run_dir) == {}
     journal.begin_attempt(options.run_dir)
     pending = choose_pending(plan, journal.read_successes(options.run_dir))
-    run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(pending, 3)))
+    run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), cut_chunks(pending, 3))
     assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
 
 
@@ -244,7 +244,7 @@ def test_a_collector_is_told_of_every_rollout_and_where_it_belongs(options: Work
     plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0)
     with receive_spans() as receiver:
         options = dataclasses.replace(options, telemetry=TelemetryConfig(endpoint=receiver.url))
-        run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(plan, 5)))
+        run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), cut_chunks(plan, 5))
         told = [read_attributes(root)["gen_ai.conversation.id"] for root in receiver.list_roots()]
     assert sorted(told) == sorted(task.id for task in plan)
     assert receiver.sender["drag_ray.stage"] == "run"

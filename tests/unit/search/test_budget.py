@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from factories import build_question
 from hostile_queries import QUERIES, build_pages, measure_queries
+from scripted_engine import ScriptedEngine
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
 
 WriteIndex = Callable[..., Path]

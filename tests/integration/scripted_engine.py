@@ -1,4 +1,4 @@
-"""An engine that replies from a script: for unit tests of what surrounds an engine."""
+"""An engine that replies from a script, for tests of what surrounds an engine."""
 
 import asyncio
 from collections.abc import Callable
