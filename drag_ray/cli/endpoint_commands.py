@@ -21,11 +21,8 @@ _URL = "http://127.0.0.1:8000"
 
 
 def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
-    """Run one of `ENDPOINT_COMMANDS`.
-
-    Raises:
-        DragRayError: no endpoint answers, it refuses the request, or it does not serve the adapter.
-    """
+    """Run one of `ENDPOINT_COMMANDS`. Raises DragRayError where no endpoint answers, it refuses the request, or it does not serve
+    the adapter."""
     {"search": _search, "ask": _ask, "canary": _canary, "mcp": _mcp}[command](argv)
 
 

@@ -13,10 +13,7 @@ class HourlyCounts:
 
     Names share counters where their hashes fall together, so that a count can be too high and never too low. Python's hash of
     texts has a secret of its own in each process: nobody can choose names that fall together with those of somebody else.
-
-    Args:
-        clock: seconds.
-    """
+    `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

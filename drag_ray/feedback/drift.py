@@ -58,11 +58,7 @@ class Drift:
 
 
 def measure_drift(events: Iterable[Event], is_known: Callable[[str], bool]) -> Drift:
-    """The drift that a table shows.
-
-    Args:
-        is_known: whether the index has a word.
-    """
+    """The drift that a table shows. `is_known`: whether the index has a word."""
     visits = sorted(list_visits(events, Counter()).values(), key=lambda visit: visit.order)
     end = visits[-1].search.time if visits else 0
     weeks = defaultdict[int, list[Visit]](list)
@@ -130,13 +126,8 @@ def _name_most(visits: Iterable[Visit], read: Callable[[Visit], Iterable[str]]) 
 
 
 def read_drift(run_dir: Path) -> Drift:
-    """The drift of a run, by its feedback and its index.
-
-    Raises:
-        ArtifactError: the index has not finished, or a file cannot be read.
-        DataError: the run has no feedback.
-        SearchIndexError: the index cannot be read.
-    """
+    """The drift of a run, by its feedback and its index. Raises ArtifactError where the index has not finished, or a file cannot
+    be read; DataError where the run has no feedback; and SearchIndexError where the index cannot be read."""
     from drag_ray.search.searcher import Searcher
 
     require_manifest(run_dir / "index", "python jobs/index.py")

@@ -112,14 +112,8 @@ _ENTRY: TypeAdapter[Trial | Change] = TypeAdapter(Trial | Change)
 
 
 class Ledger:
-    """The entries of a run's ledger, the oldest first.
-
-    Args:
-        run_dir: folder of the run.
-
-    Raises:
-        ArtifactError: it cannot be read.
-    """
+    """The entries of a run's ledger, the oldest first. Raises ArtifactError where it cannot be read. `run_dir`: folder of the
+    run."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = locate(run_dir)
@@ -151,33 +145,22 @@ class Ledger:
         return standing
 
     def begin(self, trial: Trial) -> Trial:
-        """Record that a trial begins; the same one goes on where it has not ended.
-
-        Raises:
-            ArtifactError: the disk refuses.
-        """
+        """Record that a trial begins; the same one goes on where it has not ended. Raises ArtifactError where the disk
+        refuses."""
         if self.trial and replace(self.trial, id=trial.id, time=trial.time) == trial:
             return self.trial
         self._append(trial)
         return trial
 
     def promote(self, trial: Trial, figures: Figures, is_forced: bool, now: int) -> Change:
-        """Record that the challenger of a trial is the champion.
-
-        Raises:
-            ArtifactError: the disk refuses.
-        """
+        """Record that the challenger of a trial is the champion. Raises ArtifactError where the disk refuses."""
         change = Change("promote", now, trial.challenger, trial.champion, trial.id, is_forced, figures)
         self._append(change)
         return change
 
     def roll_back(self, now: int) -> Change:
-        """Record that the champion is again who it was before the last promotion that stands.
-
-        Raises:
-            ConfigError: there is none.
-            ArtifactError: the disk refuses.
-        """
+        """Record that the champion is again who it was before the last promotion that stands. Raises ConfigError where there is
+        none and ArtifactError where the disk refuses."""
         if not self.standing_promotions:
             raise ConfigError(f"--rollback: nothing was promoted that is not rolled back ({self._path}).")
         last = self.standing_promotions[-1]
@@ -198,16 +181,13 @@ def locate(run_dir: Path) -> Path:
 
 def begin_trial(ledger: Ledger, config: TrialConfig, default_model: str, read_weights: Callable[[str], str]) -> Trial | None:
     """The trial of the options, recorded; one of the same contenders and terms goes on. None where the challenger is the
-    champion, as after its promotion, which the log says.
+    champion, as after its promotion, which the log says. Raises ArtifactError where the ledger cannot be written.
 
     Args:
         ledger: of the run.
         config: names a challenger.
         default_model: who answers where nothing else is said.
         read_weights: the fingerprint of a model's adapter, by its name.
-
-    Raises:
-        ArtifactError: the ledger cannot be written.
     """
     weights = read_weights(config.challenger)
     challenger = Contender(config.challenger, weights, config.retrieval, config.rerank, config.reranker)
@@ -221,11 +201,7 @@ def begin_trial(ledger: Ledger, config: TrialConfig, default_model: str, read_we
 
 
 def require_trial(ledger: Ledger, run_dir: Path) -> Trial:
-    """The last trial that began.
-
-    Raises:
-        DataError: there was none.
-    """
+    """The last trial that began. Raises DataError where there was none."""
     trials = [entry for entry in ledger.entries if isinstance(entry, Trial)]
     if not trials:
         raise DataError(

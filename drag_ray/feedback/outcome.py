@@ -26,14 +26,11 @@ QUESTIONS_NAME = "questions.jsonl"
 
 
 def write_lessons(run_dir: Path, config: LearnConfig) -> dict[str, int]:
-    """Turn the feedback of a run into questions with evidence, in place of what was learned before.
+    """Turn the feedback of a run into questions with evidence, in place of what was learned before. Raises ArtifactError where
+    the index has not finished, or the disk refuses; and DataError where the run has no feedback.
 
     Returns:
         Counts: `questions`, `left_out` and each reason, and what could not be used.
-
-    Raises:
-        ArtifactError: the index has not finished, or the disk refuses.
-        DataError: the run has no feedback.
     """
     index_dir = run_dir / "index"
     require_manifest(index_dir, "python jobs/index.py")

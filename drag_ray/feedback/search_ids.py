@@ -45,11 +45,8 @@ class IssuedSearch:
 
 
 class SearchIds:
-    """Issues search ids, reads them, and gives clients and sessions pseudonyms.
-
-    Args:
-        secret: what all processes of the endpoint have in common, and nobody else has.
-    """
+    """Issues search ids, reads them, and gives clients and sessions pseudonyms. `secret`: what all processes of the endpoint have
+    in common, and nobody else has."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

@@ -192,12 +192,8 @@ def _describe_change(change: Change | None) -> str:
 
 
 def read_standing(run_dir: Path) -> Standing:
-    """The state of the last trial of a run.
-
-    Raises:
-        DataError: there was no trial.
-        ArtifactError: a file cannot be read.
-    """
+    """The state of the last trial of a run. Raises DataError where there was no trial and ArtifactError where a file cannot be
+    read."""
     ledger = Ledger(run_dir)
     standing = measure_trial(require_trial(ledger, run_dir), read_events(run_dir / DIR_NAME), time.time())
     standing.change = ledger.changes[-1] if ledger.changes else None
@@ -205,12 +201,8 @@ def read_standing(run_dir: Path) -> Standing:
 
 
 def promote(run_dir: Path, is_forced: bool) -> Change:
-    """Make the challenger of the trial that goes on the champion, and record on which figures.
-
-    Raises:
-        ConfigError: no trial goes on, or the test has not decided for the challenger and nothing is forced.
-        DataError, ArtifactError: as `read_standing`; the disk refuses.
-    """
+    """Make the challenger of the trial that goes on the champion, and record on which figures. Raises ConfigError where no trial
+    goes on, or the test has not decided for the challenger and nothing is forced; and what `read_standing` does."""
     standing, ledger = read_standing(run_dir), Ledger(run_dir)
     if ledger.trial is None:
         last = ledger.changes[-1]
@@ -227,10 +219,6 @@ def promote(run_dir: Path, is_forced: bool) -> Change:
 
 
 def roll_back(run_dir: Path) -> Change:
-    """Make the champion who it was before the last promotion, and record it.
-
-    Raises:
-        ConfigError: nothing was promoted.
-        ArtifactError: the ledger cannot be read or written.
-    """
+    """Make the champion who it was before the last promotion, and record it. Raises ConfigError where nothing was promoted and
+    ArtifactError where the ledger cannot be read or written."""
     return Ledger(run_dir).roll_back(int(time.time()))

@@ -171,11 +171,8 @@ def _require_index(request: Request) -> LiveIndex:
 
 
 async def _find_service(request: Request) -> SearchService:
-    """The search service for the key of a request: of one index until the request's end.
-
-    Raises:
-        RefusalError: there is no index, or none that the key may see.
-    """
+    """The search service for the key of a request: of one index until the request's end. Raises RefusalError where there is no
+    index, or none that the key may see."""
     return await _require_index(request).service.limit_to(request.scope.get(GROUPS))
 
 

@@ -84,14 +84,12 @@ class Parsers:
 
 
 def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: Iterable[AgentRecord]) -> Parsers:
-    """The parsers that the options name, or those of the model's family, which its chat template shows.
+    """The parsers that the options name, or those of the model's family, which its chat template shows. Raises ServeError where
+    vLLM has no parser of this name.
 
     Args:
         reasons: whether the model reasons unless it is told not to.
         records: how the adapters are asked. One endpoint has one parser for all of its models, so what they learned goes before.
-
-    Raises:
-        ServeError: vLLM has no parser of this name.
     """
     family = next((family for family in FAMILIES if family.mark in template), Family("", ""))
     agents = [record.agent for record in records]
@@ -107,11 +105,8 @@ def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: I
 
 
 def read_template(model_dir: str) -> tuple[str, bool]:
-    """The chat template of a model, empty for one without, and whether the model reasons unless it is told not to.
-
-    Args:
-        model_dir: folder or Hugging Face name.
-    """
+    """The chat template of a model, empty for one without, and whether the model reasons unless it is told not to. `model_dir`:
+    folder or Hugging Face name."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(model_dir)
@@ -174,11 +169,8 @@ class AppSettings:
 
 
 def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[Key] = ()) -> AppSettings:
-    """The settings of the engines.
-
-    Raises:
-        ConfigError, ServeError, SearchIndexError, ArtifactError, DamageError: as `stage.run`, before Ray is asked.
-    """
+    """The settings of the engines. Raises ConfigError, ServeError, SearchIndexError, ArtifactError, DamageError as `stage.run`,
+    before Ray is asked."""
     serve, engine = sections.serve, sections.engine
     adapters = resolve_adapters(serve, inputs.find("finetune"), engine.model)
     model_dir = resolve_model(engine.model)
@@ -222,12 +214,8 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
 
 
 def resolve_index(index_dir: Path | None) -> str:
-    """The search index of the run's index stage, absolute; empty where that was never started.
-
-    Raises:
-        ArtifactError: the stage has not finished.
-        DamageError: it is not what was written.
-    """
+    """The search index of the run's index stage, absolute; empty where that was never started. Raises ArtifactError where the
+    stage has not finished and DamageError where it is not what was written."""
     if index_dir is None:
         return ""
     require_manifest(index_dir)
@@ -237,11 +225,7 @@ def resolve_index(index_dir: Path | None) -> str:
 
 def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
     """The folder for feedback, beside that of the index stage, with the secret that all engines share; empty where none is taken.
-
-    Raises:
-        ConfigError: nothing is searched that could have feedback.
-        ArtifactError: the disk refuses.
-    """
+    Raises ConfigError where nothing is searched that could have feedback and ArtifactError where the disk refuses."""
     if not config.feedback.enabled:
         return ""
     if index_dir is None:
@@ -252,13 +236,9 @@ def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
 
 
 def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:
-    """The weights of the question that `serve.evaluation` found for the models that are served, by their names.
-
-    Raises:
-        ServeError: it found none for any of them.
-        ArtifactError: it has not finished.
-        DamageError: it is not what was written.
-    """
+    """The weights of the question that `serve.evaluation` found for the models that are served, by their names. Raises ServeError
+    where it found none for any of them; ArtifactError where it has not finished; and DamageError where it is not what was
+    written."""
     if config.evaluation is None:
         return {}
     found = read_question_weights(config.evaluation)

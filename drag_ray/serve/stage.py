@@ -118,11 +118,8 @@ def build_url(host: str, port: int) -> str:
 
 
 def check_port_is_free(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on.
-
-    Raises:
-        ServeError: the port is in use, or the host is not an address of this machine.
-    """
+    """Refuse an address that cannot be listened on. Raises ServeError where the port is in use, or the host is not an address of
+    this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was in use a moment ago is free
@@ -140,11 +137,7 @@ def wait_until_ready(url: str, timeout_s: float) -> None:
     """Return as soon as the endpoint listens, whose engines run already.
 
     It asks for what is answered without an engine: where clients wait for the endpoint to start, their requests are all there
-    before this one.
-
-    Raises:
-        ServeError: it does not within `timeout_s` seconds; says what it answered last.
-    """
+    before this one. Raises ServeError where it does not within `timeout_s` seconds; says what it answered last."""
     deadline = time.monotonic() + timeout_s
     last = "nothing"
     while time.monotonic() < deadline:

@@ -13,11 +13,8 @@ _PREFIXES = (f"#/{_DEFINITIONS}/", "#/definitions/")
 
 
 def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of an object with each reference replaced by what it refers to, and without titles.
-
-    Raises:
-        ValueError: it is none of an object, or a reference leads to itself or nowhere.
-    """
+    """A schema of an object with each reference replaced by what it refers to, and without titles. Raises ValueError where it is
+    none of an object, or a reference leads to itself or nowhere."""
     definitions = {**schema.get("definitions", {}), **schema.get(_DEFINITIONS, {})}
     simplified = _simplify(schema, definitions, ())
     if simplified.get("type") != "object":
@@ -79,20 +76,13 @@ class Function:
     arguments: type[BaseModel]
 
     def describe(self) -> dict[str, Any]:
-        """The function as a chat template takes it, in OpenAI's form.
-
-        Raises:
-            ConfigError: its arguments cannot be said in JSON schema without a circle of references.
-        """
+        """The function as a chat template takes it, in OpenAI's form. Raises ConfigError where its arguments cannot be said in
+        JSON schema without a circle of references."""
         function = {"name": self.name, "description": self.description, "parameters": self._build_parameters()}
         return {"type": "function", "function": function}
 
     def read_arguments(self, arguments: str) -> Any:
-        """The model's JSON arguments, validated.
-
-        Raises:
-            ToolError: it is not what the function takes.
-        """
+        """The model's JSON arguments, validated. Raises ToolError where it is not what the function takes."""
         try:
             return self.arguments.model_validate_json(arguments)
         except (ValidationError, RecursionError) as error:

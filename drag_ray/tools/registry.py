@@ -52,12 +52,9 @@ def load_toolset(
 ) -> Toolset:
     """The tools of these names; the same ones for the same names, as long as the process lives.
 
-    The name of a server stands for all of its tools. Only servers that are named are asked.
-
-    Raises:
-        ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
-            tools, a tool needs what is not there, or what it says of itself cannot be shown to a model.
-    """
+    The name of a server stands for all of its tools. Only servers that are named are asked. Raises ConfigError where a module
+    cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two tools, a tool needs what is
+    not there, or what it says of itself cannot be shown to a model."""
     by_name: dict[str, list[Function]] = {name: [_load_shipped(name, options)] if name in names else [] for name in TOOLS}
     for module in modules:
         tool = _load_module(module)

@@ -161,11 +161,8 @@ class Guard:
             await build_answer(self._note_death())(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive) -> tuple[Receive, str]:
-        """The request's body and the model that is to generate, empty for none, if it may go through.
-
-        Raises:
-            RefusalError: it may not.
-        """
+        """The request's body and the model that is to generate, empty for none, if it may go through. Raises RefusalError where
+        it may not."""
         route = (scope["method"], scope["path"])
         if route not in self._allowed:
             methods = ", ".join(sorted(method for method, path in self._allowed if path == scope["path"]))

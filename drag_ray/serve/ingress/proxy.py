@@ -111,11 +111,7 @@ class EngineWatch:
     """Cached lookup of running engines as requests come.
 
     A request waits for the answer only where it is the first, where none ran the last time, where that was long ago, or an engine
-    has died; otherwise it costs nothing.
-
-    Args:
-        find_engines: the engines that can answer; None where that is not known. May block.
-    """
+    has died; otherwise it costs nothing. `find_engines`: the engines that can answer; None where that is not known. May block."""
 
     def __init__(self, find_engines: Callable[[], RunningReplicas | None]) -> None:
         self._find_engines = find_engines

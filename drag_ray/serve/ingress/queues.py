@@ -36,11 +36,8 @@ class Admission:
 
     @asynccontextmanager
     async def admit(self) -> AsyncGenerator[None]:
-        """Hold a place during an answer. Who hangs up while it waits gives up its place.
-
-        Raises:
-            RefusalError: too many wait, or it has waited too long.
-        """
+        """Hold a place during an answer. Who hangs up while it waits gives up its place. Raises RefusalError where too many wait,
+        or it has waited too long."""
         await self._take_place()
         try:
             yield

@@ -67,14 +67,11 @@ class Relay:
         return min(reachable, key=self._num_ongoing.__getitem__, default=None)
 
     async def pass_on(self, address: str, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Have a server answer. Who hangs up ends the request there, too.
+        """Have a server answer. Who hangs up ends the request there, too. Raises LostEngineError where it was reached, and has
+        not answered; and aiohttp.ClientError where it has begun an answer, and not ended it.
 
         Returns:
             False if it cannot be reached; then nothing of the request is used up, and the server is left out for a while.
-
-        Raises:
-            LostEngineError: it was reached, and has not answered.
-            aiohttp.ClientError: it has begun an answer, and not ended it.
         """
         if not scope["raw_path"].startswith(b"/") or not (scope["raw_path"] + scope["query_string"]).isascii():
             return False  # as of `OPTIONS *`: no route of an engine is called so

@@ -46,15 +46,13 @@ _logger = logging.getLogger(__name__)
 
 
 class FeedbackService:
-    """Keeps searches and marks. Safe for many requests at once in one event loop.
+    """Keeps searches and marks. Safe for many requests at once in one event loop. Raises ArtifactError where the secret cannot be
+    read, or the disk refuses.
 
     Args:
         folder: of the table, with a secret.
         config: what is kept, and for how long.
         clock: seconds since 1970.
-
-    Raises:
-        ArtifactError: the secret cannot be read, or the disk refuses.
     """
 
     def __init__(self, folder: Path, config: FeedbackConfig, clock: Callable[[], float] = time.time) -> None:
@@ -110,12 +108,8 @@ class FeedbackService:
             _logger.error("what a challenger has found is not kept: %s", error)
 
     async def take(self, request: FeedbackRequest, sender: Sender) -> FeedbackAnswer:
-        """Keep a mark.
-
-        Raises:
-            RefusalError: the search is unknown, or of a key of other groups (404), or expired (410), it did not show the page
-                (400), there are too many marks (429), or the mark cannot be kept (503).
-        """
+        """Keep a mark. Raises RefusalError where the search is unknown, or of a key of other groups (404), or expired (410), it
+        did not show the page (400), there are too many marks (429), or the mark cannot be kept (503)."""
         search, client = self._find(request.search_id, "search_id", sender), self._ids.name_client(sender.address)
         page, rank, following = None, 0, ""
         if request.action == "asked_again":

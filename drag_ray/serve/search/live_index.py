@@ -28,13 +28,11 @@ _Stamp = tuple[int, int, int]
 
 
 class HeldFolder:
-    """A folder as it is now, wherever it is moved. It is let go with the last reference to this.
+    """A folder as it is now, wherever it is moved. It is let go with the last reference to this. Raises FileNotFoundError where
+    there is no such folder.
 
     Attributes:
         path: leads there, in this process.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
     """
 
     def __init__(self, place: Path) -> None:

@@ -180,11 +180,8 @@ def _refusing(tool: Callable[Arguments, Awaitable[AnswerT]]) -> Callable[Argumen
 
 
 async def run_bridge(endpoint: EndpointClient) -> None:
-    """Pass what comes from standard input on to an endpoint, and what it answers to standard output, until the input ends.
-
-    Raises:
-        ServeError: no endpoint answers, or it does not take the key.
-    """
+    """Pass what comes from standard input on to an endpoint, and what it answers to standard output, until the input ends. Raises
+    ServeError where no endpoint answers, or it does not take the key."""
     endpoint.check()
     # A proxy of the environment could not reach the loopback address, and would see the key.
     http = BoundedClient(_MAX_BYTES, _TIMEOUT_S, headers=endpoint.headers, trust_env=False)

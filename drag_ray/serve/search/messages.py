@@ -139,11 +139,8 @@ RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
 def read_request(request_type: type[RequestT], fields: Mapping[str, Any]) -> RequestT:
-    """The request of these fields; null is as good as nothing.
-
-    Raises:
-        RefusalError: it holds other keys or values than it may; names the first of them.
-    """
+    """The request of these fields; null is as good as nothing. Raises RefusalError where it holds other keys or values than it
+    may; names the first of them."""
     try:
         return request_type.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:

@@ -77,11 +77,8 @@ class Retrieval:
         return self.default if agent.retrieval == "bm25" else agent.retrieval
 
     def choose(self, name: RetrievalName, dense_weight: float | None = None) -> PageIndex:
-        """The index for a retrieval; `dense_weight` is that of its vectors, where it searches by both.
-
-        Raises:
-            RefusalError: the index has no vectors.
-        """
+        """The index for a retrieval; `dense_weight` is that of its vectors, where it searches by both. Raises RefusalError where
+        the index has no vectors."""
         if name not in self._indexes:
             raise RefusalError(
                 400, f"retrieval {name!r}: the index has no vectors, or their model is gone; the endpoint's log says which."
@@ -91,12 +88,8 @@ class Retrieval:
 
     def search_pictures(self, images: Sequence["Image"], question: str, index: PageIndex, depth: int) -> Hits:
         """The `depth` best pages by what their pictures are like, and by the question in an index where it has a text: rankings
-        that are fused by their ranks.
-
-        Raises:
-            SearchIndexError: the index is damaged.
-            ConfigError: the model makes no numbers of an image.
-        """
+        that are fused by their ranks. Raises SearchIndexError where the index is damaged and ConfigError where the model makes no
+        numbers of an image."""
         assert self.pictures, "the index has no vectors of pictures"
         fused_depth = max(depth, FUSED_DEPTH)
         vectors_of_images = [self.pictures.embedder.embed_images([image])[0] for image in images]
@@ -107,11 +100,8 @@ class Retrieval:
         return Hits(hits[:depth], any(ranking.is_partial for ranking in found))
 
     def choose_depth(self, wants_rerank: bool | None, top_k: int) -> int:
-        """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default.
-
-        Raises:
-            RefusalError: there is no model for it.
-        """
+        """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default. Raises
+        RefusalError where there is no model for it."""
         if wants_rerank and self._ranker is None:
             raise RefusalError(
                 400, "rerank: nothing ranks here. Start the endpoint with --serve.rerank.model or --serve.rerank.features."
@@ -158,17 +148,14 @@ class _QuestionOrder:
 
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: ServedRerankConfig) -> Retrieval:
-    """All that an index can be searched by, with models on this machine.
+    """All that an index can be searched by, with models on this machine. Raises SearchIndexError where `default` needs vectors,
+    which are damaged, or of another index or model; and ConfigError where a model is gone, or is none.
 
     Args:
         searcher: the index.
         vectors_dir: where its vectors lie, if it has some.
         default: how it is searched where a request says nothing.
         config: of what orders rankings anew; names nothing where there is nothing.
-
-    Raises:
-        SearchIndexError: `default` needs vectors, which are damaged, or of another index or model.
-        ConfigError: a model is gone, or is none.
     """
     others: dict[RetrievalName, DenseSearcher | HybridSearcher] = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):

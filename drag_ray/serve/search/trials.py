@@ -39,15 +39,12 @@ class TrialService:
         self._shadows: set[asyncio.Task[None]] = set()
 
     async def search(self, service: SearchService, request: SearchRequest, sender: Sender) -> SearchAnswer:
-        """The answer with its search id.
+        """The answer with its search id. Raises RefusalError as `SearchService.search`, of the champion alone.
 
         Args:
             service: for the key of the request.
             request: the search.
             sender: of the request.
-
-        Raises:
-            RefusalError: as `SearchService.search`, of the champion alone.
         """
         trial = self._champions.find_trial()
         nonce, draws = self._feedback.begin()

@@ -176,11 +176,8 @@ class Ending:
 
 
 class Sandbox:
-    """Runs code within limits, any number of calls at once, of which `NUM_PARALLEL` run.
-
-    Raises:
-        ConfigError: bubblewrap is not there, or the filter cannot be written.
-    """
+    """Runs code within limits, any number of calls at once, of which `NUM_PARALLEL` run. Raises ConfigError where bubblewrap is
+    not there, or the filter cannot be written."""
 
     def __init__(self, config: PythonInterpreterConfig) -> None:
         program = shutil.which("bwrap")
