@@ -34,11 +34,7 @@ class TelemetryConfig(BaseConfig):
 
 
 class Telemetry:
-    """Sends spans to a collector.
-
-    Attributes:
-        tracer: OpenTelemetry's, which begins spans.
-    """
+    """Sends the spans that its `tracer` begins to a collector."""
 
     def __init__(self, config: TelemetryConfig, attributes: Mapping[str, str]) -> None:
         from opentelemetry.sdk.resources import Resource

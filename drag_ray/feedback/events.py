@@ -80,13 +80,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ShadowRanks:
-    """Ranks of the pages that a search has shown, as the challenger of a trial would have shown them.
-
-    Attributes:
-        search: the id of the search.
-        time: when, in seconds since 1970.
-        ranks: of each page, in their order; 0 for none.
-    """
+    """Ranks that the challenger of a trial would have given to the pages that a search has shown, in their order; 0 for none."""
 
     search: str
     time: int

@@ -35,14 +35,7 @@ class LeftOut:
 
 @dataclass
 class Lessons:
-    """Outcome of feedback.
-
-    Attributes:
-        questions: with their evidence.
-        left_out: with reasons.
-        counts: of what was read, and of what could not be used.
-        curve: by which clicks were weighted.
-    """
+    """Outcome of feedback: questions with their evidence, and counts of what was read, and of what could not be used."""
 
     questions: list[Question] = field(default_factory=list[Question])
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])

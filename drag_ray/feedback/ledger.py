@@ -31,13 +31,8 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A model that can answer, and how it searches.
-
-    Attributes:
-        model: its name in requests.
-        weights: fingerprint of the adapter's; empty for none.
-        retrieval, rerank, reranker: as in a request; None and empty for what the endpoint does by itself.
-    """
+    """A model that can answer, by its name in requests, the fingerprint of its adapter's weights, and how it searches: None and
+    empty for what the endpoint does by itself."""
 
     model: str
     weights: str = ""
@@ -54,11 +49,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial and its terms, which are set before anything is seen: those of `TrialConfig` of the same names.
-
-    Attributes:
-        time: when it began, in seconds since 1970.
-    """
+    """A trial and its terms, which are set before anything is seen: those of `TrialConfig` of the same names."""
 
     id: str
     time: int
@@ -88,15 +79,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the champion.
-
-    Attributes:
-        time: in seconds since 1970.
-        champion: from now on.
-        before: until now.
-        trial: by whose figures; empty for none.
-        is_forced: against the test's decision, or without one.
-    """
+    """A change of the champion, by the figures of a trial; forced where it was against the test's decision, or without one."""
 
     action: Literal["promote", "rollback"]
     time: int
@@ -181,14 +164,8 @@ def locate(run_dir: Path) -> Path:
 
 def begin_trial(ledger: Ledger, config: TrialConfig, default_model: str, read_weights: Callable[[str], str]) -> Trial | None:
     """The trial of the options, recorded; one of the same contenders and terms goes on. None where the challenger is the
-    champion, as after its promotion, which the log says. Raises ArtifactError where the ledger cannot be written.
-
-    Args:
-        ledger: of the run.
-        config: names a challenger.
-        default_model: who answers where nothing else is said.
-        read_weights: the fingerprint of a model's adapter, by its name.
-    """
+    champion, as after its promotion, which the log says. Raises ArtifactError where the ledger cannot be written. `read_weights`:
+    the fingerprint of a model's adapter, by its name."""
     weights = read_weights(config.challenger)
     challenger = Contender(config.challenger, weights, config.retrieval, config.rerank, config.reranker)
     first = config.champion or default_model

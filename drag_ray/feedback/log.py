@@ -55,13 +55,8 @@ def read_secret(folder: Path) -> bytes:
 
 
 class EventLog:
-    """The events of one process. Those that come while others are written are written together.
-
-    Args:
-        folder: of the table.
-        retention_days: after which the events of all processes are removed.
-        clock: seconds since 1970.
-    """
+    """The events of one process. Those that come while others are written are written together. After `retention_days` the events
+    of all processes are removed."""
 
     def __init__(self, folder: Path, retention_days: int, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder

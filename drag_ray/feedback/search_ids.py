@@ -25,12 +25,7 @@ _IPV6_SITE_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class IssuedSearch:
-    """Content of a search id.
-
-    Attributes:
-        short: its name in the table.
-        time: when it was issued, in seconds since 1970.
-    """
+    """Content of a search id: the search's name in the table, and the time of its issue in seconds since 1970."""
 
     short: str
     time: int

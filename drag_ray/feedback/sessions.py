@@ -19,12 +19,7 @@ _COMMON_SHARE, _COMMON_NUMBER = 0.1, 5
 
 @dataclass
 class Visit:
-    """A search and what was said about it.
-
-    Attributes:
-        marks: of pages that it has shown, in their order.
-        again: the searches that were said to ask it again.
-    """
+    """A search, the marks of the pages that it has shown in their order, and the searches that were said to ask it `again`."""
 
     search: ShownSearch
     marks: list[Mark] = field(default_factory=list[Mark])
@@ -70,11 +65,8 @@ def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visi
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last search of those that asked the same again.
-
-    Attributes:
-        is_said: whether clients have said of each that it does, and it is not only inferred.
-    """
+    """The last search of those that asked the same again; `is_said` where clients have said so of each, and it is not only
+    inferred."""
 
     visit: Visit
     is_said: bool

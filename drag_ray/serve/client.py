@@ -40,16 +40,8 @@ def open_directly(request: urllib.request.Request | str, timeout_s: float) -> An
 
 
 class EndpointClient:
-    """Asks one endpoint. Raises ServeError where the address is none.
-
-    Args:
-        url: its address; the `/v1` that OpenAI's clients want of it may stand at its end.
-        key: its key; empty where it needs none.
-
-    Attributes:
-        url: without a path.
-        headers: what its requests carry.
-    """
+    """Asks one endpoint, at an address with or without the `/v1` that OpenAI's clients want. Raises ServeError where it is no
+    address."""
 
     def __init__(self, url: str, key: str = "") -> None:
         if urlsplit(url).scheme not in ("http", "https"):

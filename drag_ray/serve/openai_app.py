@@ -259,16 +259,10 @@ _ANY_NUMBER = 1_000_000
 async def build_openai_app(
     settings: AppSettings, adapters: EngineAdapters, call_registry: CallRegistry, count_replicas: Callable[[], int]
 ) -> tuple[Any, Any]:
-    """Start an engine and build the application that serves it.
+    """Start an engine, and build the application that serves it: (ASGI application behind the guard, engine).
 
-    Args:
-        adapters: takes the engine's adapters over, and loads those of the settings.
-        call_registry: loads and unloads adapters for requests.
-        count_replicas: how many answer behind the same address.
-
-    Returns:
-        (application, engine): an ASGI application behind the guard, and the engine for health checks and shutdown.
-    """
+    `adapters` takes the engine's adapters over and loads those of the settings, `call_registry` loads and unloads them for
+    requests; `count_replicas` says how many answer behind the same address."""
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.async_llm import AsyncLLM
 

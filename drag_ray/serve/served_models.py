@@ -14,12 +14,7 @@ from drag_ray.serve.ingress.limits import refuse_unknown_model
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model as requests name it.
-
-    Attributes:
-        adapter: vLLM's `LoRARequest`; None for the base model.
-        record: how it is asked.
-    """
+    """A model as requests name it, its adapter (vLLM's `LoRARequest`; None for the base model), and how it is asked."""
 
     name: str
     adapter: Any
@@ -27,16 +22,12 @@ class ServedModel:
 
 
 class ServedModels:
-    """The base model and the adapters that are loaded at this moment. Raises DataError where the folder of an adapter says in no
-    readable way how it is asked.
+    """The base model and the adapters that are loaded at this moment, by vLLM's own mapping from names to `LoRARequest`s, which
+    changes as adapters are loaded.
 
-    Args:
-        adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
-        default_name: the name of the model that is asked where a request names none.
-        own: how the base model is asked, and adapters whose folders do not say.
-        use_model: stands around what is asked of a model.
-        question_weights: of models that are there from the start, by name, in place of those that they were trained with.
-    """
+    `own` says how the base model is asked, and adapters whose folders do not say; `question_weights` are those of models that are
+    there from the start, in place of those that they were trained with. Raises DataError where the folder of an adapter says in
+    no readable way how it is asked."""
 
     def __init__(
         self,

@@ -84,13 +84,9 @@ class Parsers:
 
 
 def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: Iterable[AgentRecord]) -> Parsers:
-    """The parsers that the options name, or those of the model's family, which its chat template shows. Raises ServeError where
-    vLLM has no parser of this name.
-
-    Args:
-        reasons: whether the model reasons unless it is told not to.
-        records: how the adapters are asked. One endpoint has one parser for all of its models, so what they learned goes before.
-    """
+    """The parsers that the options name, or those of the model's family, which its chat template shows. One endpoint has one
+    parser for all of its models, so what the adapters of the records learned goes before. Raises ServeError where vLLM has no
+    parser of this name."""
     family = next((family for family in FAMILIES if family.mark in template), Family("", ""))
     agents = [record.agent for record in records]
     tool_calls = TRAINED_TOOL_CALLS if any(agent.protocol == "tools" for agent in agents) else family.tool_calls

@@ -95,17 +95,12 @@ def compute_max_lora_rank(config: ServeConfig, adapters: dict[str, Path]) -> int
 
 
 def say_other_origins(index_dir: str, records: Mapping[str, AgentRecord], evaluation: Path | None) -> None:
-    """Say in the log which adapters, and whether the evaluation, were made with another index than is served.
+    """Say in the log which adapters, and whether the evaluation whose findings are used, were made with another index than is
+    served.
 
     A policy may well find pages of another collection, and an index grows; so that is said and not refused. Raises
     SearchIndexError where the index is none that can be read; and ArtifactError or DamageError where the evaluation has not
-    finished, or is not what was written.
-
-    Args:
-        index_dir: the search index; empty for an endpoint without one.
-        records: how adapters are asked, by name.
-        evaluation: whose findings are used, if any are.
-    """
+    finished, or is not what was written."""
     if not index_dir:
         return
     served = read_fingerprint(Path(index_dir))
@@ -129,12 +124,7 @@ def describe_other_index(made_with: str, served: str) -> str:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """An adapter that may be loaded, from the folder in which it really lies.
-
-    Attributes:
-        replaces: whether it may take the place of another one of its name.
-        warning: what is to be said of it.
-    """
+    """An adapter that may be loaded, from the folder in which it really lies; perhaps in place of another one of its name."""
 
     name: str
     path: str
@@ -144,15 +134,8 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class AdapterFolders:
-    """The folders from which adapters may be loaded while the endpoint runs.
-
-    Attributes:
-        config: has the folders, absolute, without symbolic links, and the base model's name, which no adapter may take.
-        base: the model that the adapters must be made for.
-        host: the endpoint's own agent.
-        max_rank: the highest that engines have room for.
-        index_fingerprint: of the index that is served; empty where there is none.
-    """
+    """The folders from which adapters may be loaded while the endpoint runs: those of `config`, absolute and without symbolic
+    links. `base` is the model that adapters must be made for, `host` the endpoint's own agent."""
 
     config: ServeConfig
     base: BaseModel

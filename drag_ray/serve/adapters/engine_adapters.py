@@ -118,12 +118,8 @@ class EngineAdapters:
         self._links = tempfile.TemporaryDirectory(prefix="drag_ray_adapters_")
 
     def start(self, engine: Any, by_name: dict[str, Any]) -> None:
-        """Load into this engine from now on.
-
-        Args:
-            engine: vLLM's `AsyncLLM`.
-            by_name: vLLM's own mapping from names to `LoRARequest`s, by which it knows an adapter in a request.
-        """
+        """Load into this engine, vLLM's `AsyncLLM`, from now on. `by_name` is vLLM's own mapping from names to `LoRARequest`s, by
+        which it knows an adapter in a request."""
         self._engine, self._by_name = engine, by_name
 
     @contextmanager
@@ -152,13 +148,9 @@ class EngineAdapters:
     async def hold(self, table: AdapterTable, *, needs_all: bool = False) -> None:
         """Have the adapters of a table, and give up others; nothing is done if the engine has this table or a newer one.
 
-        All are loaded before any name changes, so that each name is that of one adapter throughout. Raises RefusalError as
-        `load`, with `needs_all`; names are as they were.
-
-        Args:
-            needs_all: refuse an adapter that cannot be loaded. Otherwise the log says so, and the engine goes on without it:
-                what was loaded once may be gone when another engine starts.
-        """
+        All are loaded before any name changes, so that each name is that of one adapter throughout. With `needs_all` an adapter
+        that cannot be loaded raises a RefusalError, and names are as they were; otherwise the log says so, and the engine goes on
+        without it: what was loaded once may be gone when another engine starts."""
         async with self._loading:
             if table.version <= self.table.version:
                 return
@@ -242,13 +234,9 @@ class AdapterRegistry:
         return self._table
 
     async def load(self, name: str, path: str, replaces: bool) -> None:
-        """Load an adapter into all engines, to the end even if who asked for it hangs up. Raises RefusalError where the name is
-        taken, no place is left, or an engine cannot load it. Nothing has changed then.
-
-        Args:
-            path: its folder, which all engines can read.
-            replaces: whether it may take the name of another adapter, whose requests go on with that one and are waited for.
-        """
+        """Load an adapter into all engines, which can read its folder, to the end even if who asked for it hangs up. One that
+        `replaces` may take the name of another, whose requests go on with that one and are waited for. Raises RefusalError where
+        the name is taken, no place is left, or an engine cannot load it. Nothing has changed then."""
         await asyncio.shield(self._load(name, path, replaces))
 
     async def unload(self, name: str) -> None:

@@ -57,11 +57,7 @@ def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request.
-
-    Attributes:
-        allows_prompt_logprobs: whether a request may ask for them.
-    """
+    """Limits of one request."""
 
     config: ServeConfig
     allows_prompt_logprobs: bool = True

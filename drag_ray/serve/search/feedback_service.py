@@ -31,11 +31,7 @@ _AHEAD_S = 300
 
 @dataclass(frozen=True)
 class Sender:
-    """Sender of a request.
-
-    Attributes:
-        groups: of its key.
-    """
+    """Address of who sends a request, and the groups of its key."""
 
     address: str
     groups: Groups = None
@@ -46,14 +42,8 @@ _logger = logging.getLogger(__name__)
 
 
 class FeedbackService:
-    """Keeps searches and marks. Safe for many requests at once in one event loop. Raises ArtifactError where the secret cannot be
-    read, or the disk refuses.
-
-    Args:
-        folder: of the table, with a secret.
-        config: what is kept, and for how long.
-        clock: seconds since 1970.
-    """
+    """Keeps searches and marks in a folder that has a secret. Safe for many requests at once in one event loop. Raises
+    ArtifactError where the secret cannot be read, or the disk refuses."""
 
     def __init__(self, folder: Path, config: FeedbackConfig, clock: Callable[[], float] = time.time) -> None:
         self._config = config
@@ -72,13 +62,7 @@ class FeedbackService:
         self, answer: _AnswerT, session: str, sender: Sender, nonce: bytes = b"", part: TrialPart | None = None
     ) -> _AnswerT:
         """The answer with a search id, once it is kept; without one where it cannot be, which the log says: people search on.
-
-        Args:
-            session: as the client names it.
-            sender: of the search.
-            nonce: of the search, where it was begun.
-            part: of the search in a trial.
-        """
+        `nonce` is that of a search that was begun, `part` its part in a trial."""
         pages, now = _list_pages(answer), int(self._clock())
         search_id = self._ids.issue(pages, now, nonce, sender.groups)
         queries = [answer.query or ""] if isinstance(answer, SearchAnswer) else [turn.query for turn in answer.turns]

@@ -74,12 +74,8 @@ Arguments = ParamSpec("Arguments")
 
 
 def add_mcp_route(app: Any, find_service: FindService) -> None:
-    """Add /mcp to a Starlette application; it answers during the application's lifespan.
-
-    Args:
-        app: the application.
-        find_service: gives the search service for a request, or raises a RefusalError where there is none.
-    """
+    """Add /mcp to a Starlette application; it answers during the application's lifespan. `find_service` gives the search service
+    for a request, or raises a RefusalError where there is none."""
     server = _build_server(find_service)
     # What is answered by what name is the guard's to say.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)

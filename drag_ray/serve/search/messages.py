@@ -282,12 +282,7 @@ class IndexAnswer(Answer):
 
 
 class Describer:
-    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop.
-
-    Args:
-        retrieval: what finds pages.
-        reranked: whether a model orders them.
-    """
+    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop."""
 
     def __init__(self, searcher: Searcher, agent: AgentConfig, question: str, retrieval: str, reranked: bool) -> None:
         self._searcher, self._agent, self._question = searcher, agent, question
@@ -307,12 +302,7 @@ class Describer:
         )
 
     def describe_turn(self, turn: Turn, shown: Sequence[ShownImage] = (), images: ImageSource | None = None) -> TurnAnswer:
-        """A turn of a rollout.
-
-        Args:
-            shown: what its tool showed, to be sent.
-            images: where that is.
-        """
+        """A turn of a rollout, with what its tool showed and is to be sent, from its `images`."""
         return TurnAnswer(
             step=turn.step,
             action=turn.action,

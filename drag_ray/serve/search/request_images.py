@@ -51,12 +51,8 @@ class SentImages:
 
 
 class EndpointImages:
-    """Opens images for the engine and for the requests of one endpoint, from any thread. Nothing is written to the disk.
-
-    Args:
-        index_dir: the folder of the index stage.
-        max_bytes: of what was sent and what tools have returned.
-    """
+    """Opens images for the engine and for the requests of one endpoint, from any thread: those below the folder of the index
+    stage, and at most `max_bytes` that were sent or that tools have returned. Nothing is written to the disk."""
 
     def __init__(self, index_dir: Path, max_bytes: int = MAX_BYTES) -> None:
         self._stores = ImageStores([index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)])

@@ -30,19 +30,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Retrieval:
-    """Retrieval modes of an index.
-
-    Attributes:
-        default: how it is searched where a request says nothing.
-        pictures: finds pages by their pictures; None where the index has no vectors of them.
-
-    Args:
-        searcher: the index.
-        others: searchers of the same pages by their names.
-        default: one of these names, or bm25.
-        ranker: orders rankings anew; None where no model does.
-        rerank_depth: pages that it reads of a ranking, at least.
-    """
+    """Retrieval modes of an index: by words, by `others`, and by `pictures` where it has vectors of them; `default` is the one
+    where a request says nothing. A `ranker`, if there is one, orders rankings anew, at least so many pages of each."""
 
     def __init__(
         self,
@@ -149,14 +138,7 @@ class _QuestionOrder:
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: ServedRerankConfig) -> Retrieval:
     """All that an index can be searched by, with models on this machine. Raises SearchIndexError where `default` needs vectors,
-    which are damaged, or of another index or model; and ConfigError where a model is gone, or is none.
-
-    Args:
-        searcher: the index.
-        vectors_dir: where its vectors lie, if it has some.
-        default: how it is searched where a request says nothing.
-        config: of what orders rankings anew; names nothing where there is nothing.
-    """
+    which are damaged, or of another index or model; and ConfigError where a model is gone, or is none."""
     others: dict[RetrievalName, DenseSearcher | HybridSearcher] = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):
         try:

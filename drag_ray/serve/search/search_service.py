@@ -68,20 +68,8 @@ _logger = logging.getLogger(__name__)
 class SearchService:
     """Searches, asks and reads pages. Safe for many requests at once in one event loop, which no search holds up.
 
-    Attributes:
-        index: what is searched.
-
-    Args:
-        searcher: the index.
-        retrieval: what it can be searched by.
-        models: who is asked.
-        draw: draws a reply.
-        limits: what a request may take.
-        recorder: is told of each request.
-        tracer: runs the rollout of a request.
-        images: what the engine and the tools of requests see; None where the model sees none.
-        champions: knows who answers requests that name nobody; None for the default model.
-    """
+    `images` are what the engine and the tools of requests see, None where the model sees none; `champions` know who answers
+    requests that name nobody, None for the default model."""
 
     def __init__(
         self,

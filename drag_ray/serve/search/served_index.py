@@ -22,12 +22,7 @@ bytes a document."""
 
 
 class ServedIndex:
-    """An index that is searched, or a part of it.
-
-    Attributes:
-        searcher: finds its pages.
-        retrieval: what it can be searched by.
-    """
+    """An index that is searched, or a part of it."""
 
     def __init__(self, searcher: Searcher, retrieval: Retrieval) -> None:
         self.searcher = searcher

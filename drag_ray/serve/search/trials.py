@@ -24,13 +24,7 @@ _logger = logging.getLogger(__name__)
 
 
 class TrialService:
-    """Answers searches, of which some take part in the trial of the endpoint.
-
-    Args:
-        feedback: keeps searches.
-        champions: knows the trial.
-        share: of requests that take part.
-    """
+    """Answers searches, of which a share takes part in the trial of the endpoint."""
 
     def __init__(self, feedback: FeedbackService, champions: Champions, share: float) -> None:
         self._feedback = feedback
@@ -39,13 +33,8 @@ class TrialService:
         self._shadows: set[asyncio.Task[None]] = set()
 
     async def search(self, service: SearchService, request: SearchRequest, sender: Sender) -> SearchAnswer:
-        """The answer with its search id. Raises RefusalError as `SearchService.search`, of the champion alone.
-
-        Args:
-            service: for the key of the request.
-            request: the search.
-            sender: of the request.
-        """
+        """The answer with its search id, by the service for the key of the request. Raises RefusalError as
+        `SearchService.search`, of the champion alone."""
         trial = self._champions.find_trial()
         nonce, draws = self._feedback.begin()
         takes_part = trial and leaves_choice(request) and draws.random() < self._share

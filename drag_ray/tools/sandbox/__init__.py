@@ -64,13 +64,8 @@ loaded then (`dl_iterate_phdr`)."""
 
 @dataclass(frozen=True)
 class InterpreterFiles:
-    """An interpreter.
-
-    Attributes:
-        python: its program, without links.
-        shown: files and folders that it needs, at the paths where it looks for them.
-        hidden: folders within these that it does not.
-    """
+    """An interpreter's program, without links, the files and folders that it needs, at the paths where it looks for them, and
+    folders within these that it does not."""
 
     python: str
     shown: tuple[str, ...]
