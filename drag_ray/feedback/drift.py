@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -59,48 +60,39 @@ class Drift:
 
 def measure_drift(events: Iterable[Event], is_known: Callable[[str], bool]) -> Drift:
     """The drift that a table shows. `is_known`: whether the index has a word."""
-    visits = sorted(list_visits(events, Counter()).values(), key=lambda visit: visit.order)
+    visits = list_visits(events, Counter())
     end = visits[-1].search.time if visits else 0
     weeks = defaultdict[int, list[Visit]](list)
     for visit in visits:
         weeks[end - ((end - visit.search.time) // _WEEK_S + 1) * _WEEK_S + 1].append(visit)
-    known = _Memory(is_known)
+    knows = cache(is_known)
     last = weeks[max(weeks)] if weeks else []
     before = visits[: len(visits) - len(last)]
-    named = [_name_most(last, lambda visit: _list_new(visit, known))]
+    named = [_name_most(last, lambda visit: _list_new(visit, knows))]
     named.append(_name_most(last, lambda visit: [] if visit.search.pages else [visit.search.question.strip()]))
     return Drift(
-        {start: _measure(of_week, known) for start, of_week in weeks.items()},
-        dict(_compare(_measure(before, known), _measure(last, known))),
+        {start: _measure(of_week, knows) for start, of_week in weeks.items()},
+        dict(_compare(_measure(before, knows), _measure(last, knows))),
         *named,
     )
 
 
-class _Memory(dict[str, bool]):
-    def __init__(self, ask: Callable[[str], bool]) -> None:
-        self._ask = ask
-
-    def __missing__(self, word: str) -> bool:
-        self[word] = self._ask(word)
-        return self[word]
+def _list_new(visit: Visit, knows: Callable[[str], bool]) -> list[str]:
+    return [word for word in set(_WORD.findall(visit.search.question.casefold())) if not knows(word)]
 
 
-def _list_new(visit: Visit, known: Mapping[str, bool]) -> list[str]:
-    return [word for word in set(_WORD.findall(visit.search.question.casefold())) if not known[word]]
-
-
-def _measure(visits: Sequence[Visit], known: Mapping[str, bool]) -> dict[str, Share]:
+def _measure(visits: Sequence[Visit], knows: Callable[[str], bool]) -> dict[str, Share]:
     values: dict[str, defaultdict[str, list[float]]] = {name: defaultdict(list) for name in FIGURES}
     for visit in visits:
-        for name, value in _list_values(visit, known):
+        for name, value in _list_values(visit, knows):
             values[name][visit.search.client].append(value)
     return {name: _estimate([fmean(own) for own in by_voice.values()]) for name, by_voice in values.items() if by_voice}
 
 
-def _list_values(visit: Visit, known: Mapping[str, bool]) -> Iterator[tuple[str, float]]:
+def _list_values(visit: Visit, knows: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
     yield NO_HITS, float(not visit.search.pages)
     if visit.search.question:
-        yield NEW_WORDS, float(bool(_list_new(visit, known)))
+        yield NEW_WORDS, float(bool(_list_new(visit, knows)))
     ranks = [mark.rank for mark in visit.marks if mark.action != "wrong"]
     yield OPENED, float(bool(ranks))
     yield RECIPROCAL_RANK, 1 / min(ranks) if ranks else 0.0

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter
 
-from drag_ray.errors import ConfigError, DataError
 from drag_ray.feedback.config import TrialConfig, TrialMode, VoiceKind
 from drag_ray.feedback.sequential_test import Decision
 from drag_ray.search.config import RetrievalName
@@ -92,6 +91,7 @@ class Change:
 
 
 _ENTRY: TypeAdapter[Trial | Change] = TypeAdapter(Trial | Change)
+_EntryT = TypeVar("_EntryT", Trial, Change)
 
 
 class Ledger:
@@ -127,34 +127,12 @@ class Ledger:
                 standing.pop()
         return standing
 
-    def begin(self, trial: Trial) -> Trial:
-        """Record that a trial begins; the same one goes on where it has not ended. Raises ArtifactError where the disk
-        refuses."""
-        if self.trial and replace(self.trial, id=trial.id, time=trial.time) == trial:
-            return self.trial
-        self._append(trial)
-        return trial
-
-    def promote(self, trial: Trial, figures: Figures, is_forced: bool, now: int) -> Change:
-        """Record that the challenger of a trial is the champion. Raises ArtifactError where the disk refuses."""
-        change = Change("promote", now, trial.challenger, trial.champion, trial.id, is_forced, figures)
-        self._append(change)
-        return change
-
-    def roll_back(self, now: int) -> Change:
-        """Record that the champion is again who it was before the last promotion that stands. Raises ConfigError where there is
-        none and ArtifactError where the disk refuses."""
-        if not self.standing_promotions:
-            raise ConfigError(f"--rollback: nothing was promoted that is not rolled back ({self._path}).")
-        last = self.standing_promotions[-1]
-        change = Change("rollback", now, last.before, last.champion, last.trial)
-        self._append(change)
-        return change
-
-    def _append(self, entry: Trial | Change) -> None:
+    def append(self, entry: _EntryT) -> _EntryT:
+        """Record an entry. Raises ArtifactError where the disk refuses."""
         make_private(self._path.parent)
         append_line(self._path, asdict(entry))
         self.entries.append(entry)
+        return entry
 
 
 def locate(run_dir: Path) -> Path:
@@ -174,17 +152,10 @@ def begin_trial(ledger: Ledger, config: TrialConfig, default_model: str, read_we
         _logger.warning(f"no trial: serve.trial.challenger {config.challenger!r} is the champion already")
         return None
     terms = {name: getattr(config, name) for name in ("mode", "alpha", "margin", "searches", "voices")}
-    return ledger.begin(Trial(secrets.token_hex(6), int(time.time()), champion, challenger, **terms))
-
-
-def require_trial(ledger: Ledger, run_dir: Path) -> Trial:
-    """The last trial that began. Raises DataError where there was none."""
-    trials = [entry for entry in ledger.entries if isinstance(entry, Trial)]
-    if not trials:
-        raise DataError(
-            f"{locate(run_dir)}: no trial. Serve the run with --serve.feedback.enabled --serve.trial.challenger NAME."
-        )
-    return trials[-1]
+    trial = Trial(secrets.token_hex(6), int(time.time()), champion, challenger, **terms)
+    if ledger.trial and replace(ledger.trial, id=trial.id, time=trial.time) == trial:
+        return ledger.trial
+    return ledger.append(trial)
 
 
 def format_day(moment: int) -> str:

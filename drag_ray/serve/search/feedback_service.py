@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import TypeVar
 
 from drag_ray.errors import ArtifactError
 from drag_ray.feedback.config import FeedbackConfig
-from drag_ray.feedback.counting import HourlyCounts
 from drag_ray.feedback.events import Mark, ShadowRanks, ShownSearch, TrialPart
 from drag_ray.feedback.log import EventLog, read_secret
 from drag_ray.feedback.search_ids import MAX_PAGES, SHORT_CHARS, IssuedSearch, SearchIds
@@ -27,6 +27,8 @@ VALID_S = 24 * 3600
 """in which feedback on a search is taken"""
 _AHEAD_S = 300
 """that the clock of another machine may be ahead"""
+_SLOTS = 2**16
+_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,28 @@ class Sender:
 
 _AnswerT = TypeVar("_AnswerT", SearchAnswer, AskAnswer)
 _logger = logging.getLogger(__name__)
+
+
+class HourlyCounts:
+    """Counts within the hour, by names of any number.
+
+    Names share counters where their hashes fall together, so that a count can be too high and never too low. Python's hash of
+    texts has a secret of its own in each process: nobody can choose names that fall together with those of somebody else.
+    `clock`: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts = array("L", bytes(_SLOTS * array("L").itemsize))
+        self._begun = clock()
+
+    def add(self, name: Hashable) -> int:
+        """Count a name, and return how often it was counted in this hour."""
+        if self._clock() - self._begun > _HOUR_S:
+            self._counts = array("L", bytes(_SLOTS * self._counts.itemsize))
+            self._begun = self._clock()
+        slot = hash(name) % _SLOTS
+        self._counts[slot] += 1
+        return self._counts[slot]
 
 
 class FeedbackService:
