@@ -77,8 +77,6 @@ class RunFolder:
 
         Args:
             stage: its name, as `finetune`.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             ConfigError: there is no such stage, or the run has it both with and without a name.
@@ -110,8 +108,6 @@ class RunFolder:
 
         Args:
             stage: `collect` or `evaluate`.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             DataError: there are none.
@@ -127,10 +123,6 @@ class RunFolder:
 
     def read_results(self, name: str = "", scope: str = "") -> "pl.DataFrame":
         """The results of each policy on each question of the evaluation, a row each.
-
-        Args:
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             ArtifactError: the evaluation has not finished.

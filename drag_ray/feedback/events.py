@@ -28,19 +28,10 @@ class TrialPart:
 
 @dataclass(frozen=True, slots=True)
 class ShownSearch:
-    """A search that was answered.
+    """A search that was answered, by the first characters of the search id that the client has, at a time in seconds since 1970.
 
-    Attributes:
-        id: the first characters of the search id that the client has.
-        time: when, in seconds since 1970.
-        client: pseudonym of the address that asked.
-        session: pseudonym of the session that the client named; empty for none.
-        question: as it was asked; empty where no text is kept, and so is `query`.
-        query: what the model wrote.
-        model: who wrote it.
-        pages: as they were shown, best first.
-        part: in a trial; None for none. Question, query and model are the champion's.
-    """
+    Client and session are pseudonyms of the address that asked and of the session that it named, empty for none. Question and
+    query, which the model wrote, are empty where no text is kept; in a trial they are the champion's, as is the model."""
 
     id: str
     time: int
@@ -56,17 +47,8 @@ class ShownSearch:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A word on a search.
-
-    Attributes:
-        search: the id of the search.
-        time: when, in seconds since 1970.
-        client: pseudonym of the address that sent it.
-        action: a page was opened, marked right or wrong, or the question was asked again.
-        page: what was opened or marked; None where the question was asked again.
-        rank: of the page in what was shown; 0 for none.
-        next: the id of the search that asked again; empty for none.
-    """
+    """A word of a client on a search: a page was opened, marked right or wrong, or the question was asked again by the `next`
+    search. `rank` is the page's in what was shown; 0 for none."""
 
     search: str
     time: int

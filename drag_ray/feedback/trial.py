@@ -30,15 +30,10 @@ _SAID: Mapping[Decision | None, str] = {
 class Standing:
     """The state of a trial.
 
-    Attributes:
-        test: of the votes up to the decision.
-        decision: the first that could be made; None as long as there is none.
-        ties: voices that have said something and prefer neither so far.
-        later: votes after the decision, which do not count.
-        searches: that have taken part; `failed` of them without pages of the challenger, `open` that do not count yet.
-        shadow: of each voice, the mean of 1 / rank of what it opened or marked right: the champion's, and the challenger's.
-        change: the last one of the champion; None for none.
-    """
+    The test is of the votes up to the first decision that could be made; `later` ones do not count, and `ties` are voices that
+    have said something and prefer neither so far. Of the searches that have taken part `failed` ones had no pages of the
+    challenger, and `open` ones do not count yet. The shadow has for each voice the mean of 1 / rank of what it opened or marked
+    right: the champion's, and the challenger's."""
 
     trial: Trial
     test: SequentialTest

@@ -133,19 +133,10 @@ _logger = logging.getLogger(__name__)
 class AppSettings:
     """Settings of an engine's application. Ray keeps them as long as the endpoint runs, so they hold no key.
 
-    Attributes:
-        serve: its options without the key; folders are absolute and hold no symbolic links, and `adapter_places` is how many
-            adapters are there at least.
-        agent: how the base model is asked, and adapters that do not say how they are.
-        adapters: folders by name.
-        keys: recognise the keys; none where requests need none.
-        index_dir: the search index; empty for an endpoint without one, as is `run_dir`.
-        vectors_dir: that of its vectors, there or not.
-        trial: on requests that name no model.
-        question_weights: by the names of models that an evaluation found them for.
-        allows_prompt_logprobs: whether requests may ask for them. On a CPU they end vLLM's engine where requests to other
-            adapters are in its batch.
-    """
+    Of the options of `serve` folders are absolute and hold no symbolic links, and `adapter_places` is how many adapters are there
+    at least. `index_dir` is the search index, empty with all other folders for an endpoint without one; `vectors_dir` is there or
+    not. Where prompts' log-probabilities are not allowed, on a CPU, they end vLLM's engine where requests to other adapters are
+    in its batch."""
 
     serve: ServeConfig
     engine: EngineConfig
@@ -175,13 +166,14 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
     agents = (sections.agent, *(record.agent for record in records.values()))
     for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
-    index_dir, vectors_dir = resolve_index(inputs.find("index")), ""
+    index_stage_dir = inputs.find("index")
+    index_dir, vectors_dir = resolve_index(index_stage_dir), ""
     if index_dir:
         vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
         check_groups(keys, read_access_column(Path(index_dir)))
     say_other_origins(index_dir, records, serve.evaluation)
-    index_stage_dir = inputs.find("index")
-    feedback_dir, run_dir = _open_feedback(serve, index_stage_dir), index_stage_dir and index_stage_dir.absolute().parent
+    run_dir = index_stage_dir and index_stage_dir.absolute().parent
+    feedback_dir = _open_feedback(serve, run_dir)
     by_name = {name: records[name].agent if name in records else sections.agent for name in (serve.served_name, *adapters)}
     features = serve.rerank.features
     resolved = {
@@ -219,14 +211,14 @@ def resolve_index(index_dir: Path | None) -> str:
     return str((index_dir / "search_index").resolve())
 
 
-def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
-    """The folder for feedback, beside that of the index stage, with the secret that all engines share; empty where none is taken.
-    Raises ConfigError where nothing is searched that could have feedback and ArtifactError where the disk refuses."""
+def _open_feedback(config: ServeConfig, run_dir: Path | None) -> str:
+    """The folder for feedback, with the secret that all engines share; empty where none is taken. Raises ConfigError where
+    nothing is searched that could have feedback and ArtifactError where the disk refuses."""
     if not config.feedback.enabled:
         return ""
-    if index_dir is None:
+    if run_dir is None:
         raise ConfigError("serve.feedback.enabled: the run has no index, so there are no searches. Run: python jobs/index.py")
-    folder = index_dir.absolute().parent / FEEDBACK_DIR_NAME
+    folder = run_dir / FEEDBACK_DIR_NAME
     make_secret(folder)
     return str(folder)
 
@@ -251,17 +243,17 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
 
 def check_index(index_dir: Path, embed_dir: Path | None, settings: AppSettings) -> None:
     """Refuse a newer index that could not be served from the start. Raises what `build_app_settings` does."""
-    for doubt in _list_doubts(index_dir / "search_index", settings.serve):
-        _refuse_doubt(doubt, settings.serve)
+    _refuse_doubts(index_dir / "search_index", settings.serve)
     for option, retrieval in (("serve", settings.serve.retrieval), ("agent", settings.agent.retrieval)):
         find_vectors(index_dir, embed_dir, retrieval, f"{option}.retrieval")
     settings.agent.load_tools().check_index(index_dir)
 
 
-def _refuse_doubt(doubt: str, config: ServeConfig) -> None:
-    if not config.rerank.other_index:
-        raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
-    _logger.warning(doubt)
+def _refuse_doubts(search_dir: Path, config: ServeConfig) -> None:
+    for doubt in _list_doubts(search_dir, config):
+        if not config.rerank.other_index:
+            raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
+        _logger.warning(doubt)
 
 
 def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig, agents: Iterable[AgentConfig]) -> str:
@@ -270,8 +262,7 @@ def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig
     if embed_dir:
         require_manifest(embed_dir)
         refuse_damage(embed_dir, whole=True)
-    for doubt in _list_doubts(index_dir / "search_index", config):
-        _refuse_doubt(doubt, config)
+    _refuse_doubts(index_dir / "search_index", config)
     vectors_dir = find_vectors(index_dir, embed_dir, config.retrieval, "serve.retrieval")
     find_vectors(index_dir, embed_dir, config.trial.retrieval or "bm25", "serve.trial.retrieval")
     for agent in agents:

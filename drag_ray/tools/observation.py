@@ -9,12 +9,8 @@ ERROR_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class ObservedImage:
-    """An image that a tool shows.
-
-    Attributes:
-        picture: a PIL image, or the key of one in a store of the run.
-        caption: what it is, in a few words; its name is not known before it is shown.
-    """
+    """An image that a tool shows, as a PIL image or the key of one in a store of the run, and what it is, in a few words; its
+    name is not known before it is shown."""
 
     picture: Any
     caption: str

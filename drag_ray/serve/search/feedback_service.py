@@ -171,4 +171,4 @@ def _check_rank(search: IssuedSearch, page: Evidence, said: int | None) -> int:
 def _list_pages(answer: SearchAnswer | AskAnswer) -> list[Evidence]:
     """The pages that an answer shows, each once, in the order in which they were first shown."""
     found = answer.pages if isinstance(answer, SearchAnswer) else chain.from_iterable(turn.pages for turn in answer.turns)
-    return list(dict.fromkeys(Evidence(page.file, page.page_number) for page in found))[:MAX_PAGES]
+    return list(dict.fromkeys(shown.page for shown in found))[:MAX_PAGES]

@@ -12,7 +12,6 @@ from drag_ray.serve.search.champions import Champions, call_on, leaves_choice
 from drag_ray.serve.search.feedback_service import FeedbackService, Sender
 from drag_ray.serve.search.messages import FoundPage, SearchAnswer, SearchRequest
 from drag_ray.serve.search.search_service import SearchService
-from drag_ray.types import Evidence
 
 _PATIENCE_S = 5.0
 """that a request waits for the challenger once it has the champion's pages"""
@@ -59,8 +58,8 @@ class TrialService:
     async def _shadow(self, service: SearchService, request: SearchRequest, trial: Trial, shown: SearchAnswer) -> None:
         answer = await _try(service, call_on(trial.challenger, request), _SHADOW_S)
         if answer:
-            places = {_name(page): page.rank for page in answer.pages}
-            await self._feedback.note_shadow(shown.search_id, tuple(places.get(_name(page), 0) for page in shown.pages))
+            places = {found.page: found.rank for found in answer.pages}
+            await self._feedback.note_shadow(shown.search_id, tuple(places.get(found.page, 0) for found in shown.pages))
 
 
 async def _interleave(
@@ -76,7 +75,7 @@ async def _interleave(
         trying.cancel()
     if challenger is None:
         return champion, TrialPart(trial.id, has_failed=True)
-    of_champion, of_challenger = ({_name(page): page for page in answer.pages} for answer in (champion, challenger))
+    of_champion, of_challenger = ({found.page: found for found in answer.pages} for answer in (champion, challenger))
     number = max(len(of_champion), len(of_challenger))
     shown, teams = interleave(list(of_champion), list(of_challenger), number, draws)
     pages = [
@@ -101,7 +100,3 @@ async def _try(service: SearchService, request: SearchRequest, timeout_s: float 
 def _place(page: FoundPage, rank: int) -> FoundPage:
     """The page at its place. Scores of two rankings do not compare, and would tell whose a page is."""
     return page.model_copy(update={"rank": rank, "score": 1 / rank})
-
-
-def _name(page: FoundPage) -> Evidence:
-    return Evidence(page.file, page.page_number)

@@ -155,14 +155,8 @@ os.execv(python, [python, "-I", "-S", "-B", "-X", "utf8", code])
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The outcome of code.
-
-    Attributes:
-        status: its exit status, above 128 where a signal ended it; None where it was ended because it went beyond a limit.
-        problem: which limit; empty if none.
-        stdout: what it wrote; bytes that are no UTF-8 are replaced.
-        stderr: likewise.
-    """
+    """The outcome of code: its exit status, above 128 where a signal ended it and None where it went beyond a limit, that limit
+    (`problem`), and what it wrote; bytes that are no UTF-8 are replaced."""
 
     status: int | None
     problem: str
@@ -197,9 +191,7 @@ class Sandbox:
                 process.kill()  # bubblewrap takes the whole namespace of processes with it
                 status = process.wait()
             stdout, stderr = output.decode()
-        if problem:
-            return Ending(None, problem, stdout, stderr)
-        return Ending(status, "", stdout, stderr)
+        return Ending(None if problem else status, problem, stdout, stderr)
 
     @contextlib.contextmanager
     def _start(self, code: str) -> Generator["subprocess.Popen[bytes]"]:
