@@ -8,6 +8,8 @@ from pydantic import TypeAdapter
 from drag_ray.types import Evidence
 
 Action = Literal["opened", "right", "wrong", "asked_again"]
+CHAMPION_TEAM, CHALLENGER_TEAM, NO_TEAM = "A", "B", "-"
+"""Who has put a page there that a trial has shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.feedback.events import Event, Mark, ShadowRanks
-from drag_ray.feedback.interleaving import CHALLENGER_TEAM, CHAMPION_TEAM
+from drag_ray.feedback.events import CHALLENGER_TEAM, CHAMPION_TEAM, Event, Mark, ShadowRanks
 from drag_ray.feedback.ledger import Change, Figures, Ledger, Trial, format_day, locate
 from drag_ray.feedback.log import DIR_NAME, read_events
 from drag_ray.feedback.sequential_test import Decision, SequentialTest, to_e_value

@@ -173,14 +173,11 @@ class McpServer:
 
 
 async def _list_tools(client: Any) -> list[Any]:
-    tools: list[Any] = []
-    cursor = None
-    while True:
-        page = await client.list_tools(cursor=cursor) if cursor else await client.list_tools()
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor or len(tools) > _MAX_TOOLS:
-            break
+    page = await client.list_tools()
+    tools: list[Any] = page.tools
+    while page.next_cursor and len(tools) <= _MAX_TOOLS:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools = [*tools, *page.tools]
     if len(tools) > _MAX_TOOLS:
         raise ToolError(f"the server has more than {_MAX_TOOLS} tools")
     return tools

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from itertools import takewhile
 from random import Random
+from typing import TypeVar
 
-from drag_ray.feedback.events import TrialPart
-from drag_ray.feedback.interleaving import CHALLENGER_TEAM, interleave
+from drag_ray.feedback.events import CHALLENGER_TEAM, CHAMPION_TEAM, NO_TEAM, TrialPart
 from drag_ray.feedback.ledger import Trial
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.serve.search.champions import Champions, call_on, leaves_choice
@@ -19,6 +21,7 @@ _SHADOW_S = 60.0
 _MAX_SHADOWS = 4
 """challengers that search in the background at a time; requests beyond them have none"""
 
+_Item = TypeVar("_Item")
 _logger = logging.getLogger(__name__)
 
 
@@ -83,6 +86,30 @@ async def _interleave(
         for rank, (page, team) in enumerate(zip(shown, teams, strict=True), start=1)
     ]
     return champion.model_copy(update={"pages": pages}), TrialPart(trial.id, teams)
+
+
+def interleave(champion: Sequence[_Item], challenger: Sequence[_Item], number: int, random: Random) -> tuple[list[_Item], str]:
+    """The first `number` items of both rankings together, each once, and the letter of its team for each: team-draft interleaving
+    (Radlinski, Kurup and Joachims, How Does Clickthrough Data Reflect Retrieval Quality?, CIKM 2008).
+
+    Both pick in turns, and a coin says who picks first of each two. What both rankings begin with, at the same ranks, belongs to
+    neither, and tells nothing of the two (Chapelle et al., Large-Scale Validation and Analysis of Interleaved Search Evaluation,
+    TOIS 2012); so does what one still has where the other is at its end.
+    """
+    shared = [item for item, _ in takewhile(lambda pair: pair[0] == pair[1], zip(champion, challenger, strict=False))]
+    shown = dict.fromkeys(shared[:number], NO_TEAM)
+    rankings = {CHAMPION_TEAM: champion, CHALLENGER_TEAM: challenger}
+    while len(shown) < number:
+        for team in random.sample((CHAMPION_TEAM, CHALLENGER_TEAM), 2):
+            left = {name: next((item for item in ranking if item not in shown), None) for name, ranking in rankings.items()}
+            if None in left.values() or len(shown) >= number:
+                rest = [item for item in (*champion, *challenger) if item not in shown][: number - len(shown)]
+                shown |= dict.fromkeys(rest, NO_TEAM)
+                return list(shown), "".join(shown.values())
+            item = left[team]
+            assert item is not None, "looked at above"
+            shown[item] = team
+    return list(shown), "".join(shown.values())
 
 
 async def _try(service: SearchService, request: SearchRequest, timeout_s: float | None) -> SearchAnswer | None:
