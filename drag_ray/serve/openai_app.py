@@ -23,6 +23,7 @@ from drag_ray.engine.image_inputs import ServedImageInputs
 from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
 from drag_ray.engine.vllm_client import VllmClient
+from drag_ray.feedback.log import DIR_NAME as FEEDBACK_DIR_NAME
 from drag_ray.search import vectors
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
@@ -329,11 +330,11 @@ def build_guarded_app(
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
     app.state.champions = champions = Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
-    if settings.feedback_dir and champions:
-        feedback = FeedbackService(Path(settings.feedback_dir), config.feedback)
+    if config.feedback.enabled and champions:
+        feedback = FeedbackService(Path(settings.run_dir) / FEEDBACK_DIR_NAME, config.feedback)
         add_feedback_route(app, feedback, TrialService(feedback, champions, config.trial.share))
     if config.page:
-        add_page_route(app, bool(settings.keys), takes_feedback=bool(settings.feedback_dir))
+        add_page_route(app, bool(settings.keys), takes_feedback=config.feedback.enabled)
     if config.adapter_dirs:
         add_adapter_routes(app, open_adapter_folders(settings, model), call_registry)
 
@@ -341,7 +342,7 @@ def build_guarded_app(
         return app.state.engine_client.errored
 
     limits = Limits(config, settings.allows_prompt_logprobs)
-    optional = ((LOADING_ROUTES, config.adapter_dirs), (FEEDBACK_ROUTES, settings.feedback_dir), (PAGE_ROUTES, config.page))
+    optional = ((LOADING_ROUTES, config.adapter_dirs), (FEEDBACK_ROUTES, config.feedback.enabled), (PAGE_ROUTES, config.page))
     routes = frozenset().union(*(routes for routes, is_there in optional if is_there))
     rules = Rules(settings.keys, limits, routes, reads_calls)
     max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs

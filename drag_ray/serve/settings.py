@@ -147,7 +147,6 @@ class AppSettings:
     index_dir: str = ""
     vectors_dir: str = ""
     run_dir: str = ""
-    feedback_dir: str = ""
     trial: Trial | None = None
     parsers: Parsers = field(default_factory=Parsers)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -173,7 +172,8 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
         check_groups(keys, read_access_column(Path(index_dir)))
     say_other_origins(index_dir, records, serve.evaluation)
     run_dir = index_stage_dir and index_stage_dir.absolute().parent
-    feedback_dir = _open_feedback(serve, run_dir)
+    if serve.feedback.enabled:
+        _open_feedback(run_dir)
     by_name = {name: records[name].agent if name in records else sections.agent for name in (serve.served_name, *adapters)}
     features = serve.rerank.features
     resolved = {
@@ -193,7 +193,6 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
         index_dir=index_dir,
         vectors_dir=vectors_dir,
         run_dir=str(run_dir or ""),
-        feedback_dir=feedback_dir,
         trial=open_trial(serve, run_dir, adapters, by_name) if run_dir else None,
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
@@ -211,16 +210,12 @@ def resolve_index(index_dir: Path | None) -> str:
     return str((index_dir / "search_index").resolve())
 
 
-def _open_feedback(config: ServeConfig, run_dir: Path | None) -> str:
-    """The folder for feedback, with the secret that all engines share; empty where none is taken. Raises ConfigError where
-    nothing is searched that could have feedback and ArtifactError where the disk refuses."""
-    if not config.feedback.enabled:
-        return ""
+def _open_feedback(run_dir: Path | None) -> None:
+    """Make the secret that all engines share for feedback. Raises ConfigError where nothing is searched that could have feedback
+    and ArtifactError where the disk refuses."""
     if run_dir is None:
         raise ConfigError("serve.feedback.enabled: the run has no index, so there are no searches. Run: python jobs/index.py")
-    folder = run_dir / FEEDBACK_DIR_NAME
-    make_secret(folder)
-    return str(folder)
+    make_secret(run_dir / FEEDBACK_DIR_NAME)
 
 
 def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:

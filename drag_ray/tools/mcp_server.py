@@ -51,14 +51,10 @@ class MountedTool(Tool):
             raise ConfigError(f"tool {self.name!r}: its arguments have no JSON schema that can be shown: {error}") from None
 
 
+@cache
 def connect(config: McpServerConfig) -> "McpServer":
     """The one connection of this process to a server, which is made with the first question."""
-    return _connect(config.model_dump_json())
-
-
-@cache
-def _connect(config: str) -> "McpServer":
-    return McpServer(McpServerConfig.model_validate_json(config))
+    return McpServer(config)
 
 
 class McpServer:

@@ -65,7 +65,7 @@ def load_toolset(
     for server in servers:
         if server.name in by_name:
             raise ConfigError(f"agent.mcp_servers: {server.name!r} is the name of something else too. Rename it.")
-        by_name[server.name] = [*connect(server).mount()] if server.name in names else []
+        by_name[server.name] = list[Function](connect(server).mount()) if server.name in names else []  # pyright: ignore[reportArgumentType] (it is frozen)
     if unknown := [name for name in names if name not in by_name]:
         raise ConfigError(
             f"agent.tools: unknown {', '.join(map(repr, unknown))}. Known: {', '.join(by_name)}. Name the module of "

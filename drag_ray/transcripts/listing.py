@@ -23,20 +23,8 @@ SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _DESCENDING = ("gain", "turns", "tokens", "seconds")
 
 _COLUMNS = (
-    "id",
-    "question_id",
-    "question",
-    "sample_index",
-    "preset",
-    "stop_reason",
-    "final_answer",
-    "error",
-    "duration_s",
-    "hinted",
-    "depth",
-    "question_rank",
-    "policy",
-    "task",
+    *("id", "question_id", "question", "sample_index", "preset", "policy", "task", "hinted", "depth", "question_rank"),
+    *("stop_reason", "final_answer", "error", "duration_s"),
 )
 _TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "num_completion_tokens")
 

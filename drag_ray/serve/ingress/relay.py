@@ -20,15 +20,8 @@ _SEND_LIMIT_S = 60.0
 _KEEP_CONNECTION_S = 30.0
 """Below Ray Serve's own limit, so that no request goes into a connection that is being closed."""
 _HOP_BY_HOP = {
-    b"connection",
-    b"keep-alive",
-    b"proxy-authenticate",
-    b"proxy-authorization",
-    b"proxy-connection",
-    b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
+    *(b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+    *(b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
 }
 _MAX_HEADER_BYTES = 2**17
 """Above what the engine's server takes of a request, part of which its answer repeats."""

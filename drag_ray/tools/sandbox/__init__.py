@@ -271,15 +271,10 @@ class _Output:
 _PROBE_S = 60.0
 
 
+@cache
 def open_sandbox(config: PythonInterpreterConfig) -> Sandbox:
     """The one sandbox of this process with these limits, which has been attacked in vain. Raises ConfigError where there is none
     that protects; says what is missing."""
-    return _open(config.model_dump_json())
-
-
-@cache
-def _open(options: str) -> Sandbox:
-    config = PythonInterpreterConfig.model_validate_json(options)
     # The attacks must not be taken for hindered because their time was short.
     reached = attack(Sandbox(config.model_copy(update={"timeout_s": max(config.timeout_s, _PROBE_S)})), config.memory_mib)
     if reached:
