@@ -13,10 +13,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
-from serve_cases import Serve
+from serve_cases import Serve, follow
 
 from drag_ray.cli.main import main
-from drag_ray.engine.generate import Request
 from drag_ray.serve.ingress.key import KEY_VARIABLE
 
 KEY = "a-key-for-this-test-alone"
@@ -24,9 +23,7 @@ QUESTION = "How fast may the rotor turn?"
 Connect = Callable[[str], AbstractAsyncContextManager[Client]]
 
 
-def reply(request: Request) -> str:
-    turn = sum(message["role"] == "assistant" for message in request.messages)
-    return ("<search>rotor speed</search>", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")[turn]
+reply = follow("<search>rotor speed</search>", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from otlp_receiver import read_attributes, receive_spans
-from serve_cases import LIMITS, OWN, TRAINED, Serve, Served
+from serve_cases import LIMITS, OWN, TRAINED, Serve, Served, follow
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
@@ -29,11 +29,6 @@ QUESTION = "How fast may the rotor turn?"
 
 def search_for(query: str) -> Any:
     return lambda request: f"<search>{query}</search>"
-
-
-def follow(*replies: str) -> Any:
-    """Replies by turn."""
-    return lambda request: replies[sum(message["role"] == "assistant" for message in request.messages)]
 
 
 def read_events(text: str) -> list[tuple[str, dict[str, Any]]]:
