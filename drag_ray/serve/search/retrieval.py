@@ -130,7 +130,7 @@ class _QuestionOrder:
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: ServedRerankConfig) -> Retrieval:
     """All that an index can be searched by, with models on this machine. Raises SearchIndexError where `default` needs vectors,
     which are damaged, or of another index or model; and ConfigError where a model is gone, or is none."""
-    others = _Searchers()
+    others: _Searchers = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):
         try:
             dense = open_dense(searcher, vectors_dir)
