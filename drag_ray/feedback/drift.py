@@ -38,14 +38,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Drift:
-    """The report.
-
-    Attributes:
-        weeks: figures of each week by its first day, the oldest first, the last one ending with the last search.
-        changes: of each figure from the time before to the last week, with the interval of 95 % for who looks once; none where
-            there are too few voices.
-        new_words, without_hits: words and questions, with the number of voices that had them, of the last week.
-    """
+    """The report: the figures of each week by its first day, the oldest first, the last one ending with the last search; the
+    change of each figure from the time before to the last week, with the interval of 95 % for who looks once, where there are
+    voices enough; new words and questions without hits of the last week, with the number of voices that had them."""
 
     weeks: dict[int, dict[str, Share]]
     changes: dict[str, tuple[float, float, float]]

@@ -14,14 +14,8 @@ CHAMPION_TEAM, CHALLENGER_TEAM, NO_TEAM = "A", "B", "-"
 
 @dataclass(frozen=True, slots=True)
 class TrialPart:
-    """The part of a search in a trial.
-
-    Attributes:
-        trial: the id of the trial.
-        teams: a letter for each page, in their order: `A` was put there by the champion, `B` by the challenger, `-` by neither.
-            Empty where the champion's pages were shown.
-        has_failed: the challenger gave none in time.
-    """
+    """The part of a search in a trial, by its id: a letter for each page, in their order, that says who has put it there; none
+    where the champion's pages were shown, also because the challenger gave none in time (`has_failed`)."""
 
     trial: str
     teams: str = ""

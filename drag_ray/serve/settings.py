@@ -43,13 +43,8 @@ from drag_ray.storage.artifacts import require_manifest
 
 @dataclass(frozen=True)
 class Family:
-    """Models that write tool calls in one form, which stands in their chat templates.
-
-    Attributes:
-        mark: what no other family's template holds, of those that come after it in `FAMILIES`.
-        tool_calls: vLLM's parser of calls.
-        reasoning: vLLM's parser of reasoning, for those of the family that reason; empty where none is known.
-    """
+    """Models that write tool calls in one form, by a mark in their chat templates that no family after it in `FAMILIES` has, and
+    vLLM's parsers of their calls and, if known, of their reasoning."""
 
     mark: str
     tool_calls: str

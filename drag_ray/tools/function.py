@@ -63,13 +63,8 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True)
 class Function:
-    """A function that the model can call.
-
-    Attributes:
-        name: what the model calls it by; letters, digits, `_` and `-`.
-        description: what it does, for the model.
-        arguments: their types, and a description of each for the model.
-    """
+    """A function that the model can call by its name (letters, digits, `_` and `-`), with a description of it and of its
+    arguments for the model."""
 
     name: str
     description: str
