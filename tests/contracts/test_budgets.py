@@ -12,17 +12,17 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_690,
-    "api": 1_290,
+    "api": 1_260,
     "baselines": 1_920,
-    "cli": 730,
-    "cluster": 1_230,
+    "cli": 670,
+    "cluster": 1_210,
     "collect": 190,
     "corpus": 4_330,
     "embed": 90,
     "engine": 3_830,
     "evaluate": 5_610,
     "examples": 260,
-    "feedback": 1_760,
+    "feedback": 1_480,
     "finetune": 5_750,
     "format": 2_680,
     "index": 970,
@@ -33,19 +33,19 @@ LINES = {
     "rl": 1_030,
     "rollout": 3_140,
     "search": 3_330,
-    "serve": 5_810,
+    "serve": 5_390,
     "stage_runs": 780,
     "storage": 920,
-    "tools": 2_490,
-    "transcripts": 730,
+    "tools": 2_410,
+    "transcripts": 700,
     "tune": 520,
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 450
+FILES = 448
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_900
+TEST_LINES = 54_420
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
