@@ -6,7 +6,7 @@ The one place that knows how vLLM builds it.
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -72,13 +72,12 @@ _NO_INDEX = (
 
 
 def add_search_routes(app: Any) -> None:
-    """Add the routes to a Starlette application, which answers refusals from now on; they answer once `app.state.live_index` is
-    set, to None without an index. Those of MCP answer during the application's lifespan."""
-    app.add_exception_handler(RefusalError, lambda _, refusal: build_answer(refusal))
-    app.add_route("/v1/index", _describe_index, methods=["GET"])
-    app.add_route("/v1/search", _search, methods=["POST"])
-    app.add_route("/v1/ask", _ask, methods=["POST"])
-    app.add_route("/v1/page", _read_page, methods=["POST"])
+    """Add the routes to a Starlette application; they answer once `app.state.live_index` is set, to None without an index.
+    Those of MCP answer during the application's lifespan."""
+    app.add_route("/v1/index", _refusing(_describe_index), methods=["GET"])
+    app.add_route("/v1/search", _refusing(_search), methods=["POST"])
+    app.add_route("/v1/ask", _refusing(_ask), methods=["POST"])
+    app.add_route("/v1/page", _refusing(_read_page), methods=["POST"])
     add_mcp_route(app, _find_service)
 
 
@@ -93,7 +92,7 @@ def add_feedback_route(app: Any, feedback: FeedbackService, trials: TrialService
         return _to_response(await feedback.take(mark, _find_sender(request)))
 
     app.state.feedback, app.state.trials = feedback, trials
-    app.add_route(FEEDBACK_PATH, take, methods=["POST"])
+    app.add_route(FEEDBACK_PATH, _refusing(take), methods=["POST"])
 
 
 def add_page_route(app: Any, has_key: bool, takes_feedback: bool) -> None:
@@ -159,8 +158,8 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, call_registry: CallReg
         await call_registry("unload", name)
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
 
-    app.add_route("/v1/load_lora_adapter", load, methods=["POST"])
-    app.add_route("/v1/unload_lora_adapter", unload, methods=["POST"])
+    app.add_route("/v1/load_lora_adapter", _refusing(load), methods=["POST"])
+    app.add_route("/v1/unload_lora_adapter", _refusing(unload), methods=["POST"])
 
 
 def _require_index(request: Request) -> LiveIndex:
@@ -175,6 +174,18 @@ async def _find_service(request: Request) -> SearchService:
     """The search service for the key of a request: of one index until the request's end. Raises RefusalError where there is no
     index, or none that the key may see."""
     return await _require_index(request).service.limit_to(request.scope.get(GROUPS))
+
+
+def _refusing(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A handler whose refusals are answers. Handlers of exceptions that are given to vLLM's application come too late."""
+
+    async def handle_or_refuse(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except RefusalError as refusal:
+            return build_answer(refusal)
+
+    return handle_or_refuse
 
 
 async def _describe_index(request: Request) -> Response:

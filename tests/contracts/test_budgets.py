@@ -33,7 +33,7 @@ LINES = {
     "rl": 1_030,
     "rollout": 3_140,
     "search": 3_330,
-    "serve": 5_390,
+    "serve": 5_400,
     "stage_runs": 780,
     "storage": 920,
     "tools": 2_410,

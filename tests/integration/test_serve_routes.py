@@ -117,6 +117,8 @@ def test_every_route_of_vllm_is_known_and_open_closed_or_behind_the_key(adapter_
     for method, path in allowed:
         assert ask(app, method, path, {}).status_code == 401, path
         assert ask(app, method, path, given_key).status_code not in (401, 403, 404), path
+    if adapter_dirs:
+        assert ask(app, "POST", "/v1/load_lora_adapter", given_key).status_code == 400  # what a route refuses is an answer
     for method, path in OPEN:
         assert ask(app, method, path, {}).status_code == 500, path  # let through: it looks for an engine
 
