@@ -32,11 +32,11 @@ from drag_ray.baselines import feature_training
 from drag_ray.baselines.page_features import FeatureSearcher
 from drag_ray.feedback.config import LearnConfig, TrialConfig
 from drag_ray.feedback.events import Action, Event, Mark, ShownSearch, TrialPart
-from drag_ray.feedback.interleaving import interleave
 from drag_ray.feedback.learn import learn
 from drag_ray.feedback.ledger import Contender, Trial
 from drag_ray.feedback.trial import CLOSED_AFTER_S, measure_trial
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.search.trials import interleave
 from drag_ray.types import Evidence, Question
 
 DEPTH, FEATURES_DEPTH = 10, 30

@@ -39,6 +39,11 @@ TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, m
 LIMITS = Limits(ServeConfig(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60))
 
 
+def follow(*replies: str) -> Callable[[Request], str]:
+    """A script of replies by turn."""
+    return lambda request: replies[sum(message["role"] == "assistant" for message in request.messages)]
+
+
 class Served(RequestRecorder):
     """An endpoint whose engine replies with `script`; it notes with which adapter a request was drawn, and what is recorded."""
 

@@ -11,6 +11,7 @@ from drag_ray.corpus import links
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
@@ -18,10 +19,10 @@ from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page, Question
 
 
-def open_index(folder: Path, pages: Sequence[Page], **options: Any) -> Searcher:
+def open_index(folder: Path, pages: Sequence[Page], metadata: Metadata | None = None, **options: Any) -> Searcher:
     """The search index of these pages alone, built with these options and opened."""
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig(**options))
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig(**options), metadata)
     return Searcher(folder / "search_index")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 
 from drag_ray import schemas
-from drag_ray.corpus.questions import read_run_questions
 from drag_ray.evaluate import outcome
 from drag_ray.evaluate.question_result import to_line
 from drag_ray.transcripts.listing import list_files
@@ -49,11 +48,6 @@ def read_results(path: str | Path) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def read_measures(path: Path) -> pl.DataFrame:
-    """The measures of an evaluation, as `to_measures` gives it. Errors are those of `read_results`."""
-    return to_measures(outcome.read_comparison(path)["rows"])
-
-
 def to_measures(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """A row for each measure and policy: measure, label, policy, value, low, high (the interval), n (questions), unit,
     higher_is_better.
@@ -68,12 +62,3 @@ def to_measures(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         for policy, metric in row["metrics"].items()
     ]
     return pl.DataFrame(flat, infer_schema_length=None)
-
-
-def read_questions(index_dir: Path, written_dir: Path | None = None) -> pl.DataFrame:
-    """The questions of an index stage, or of a stage `questions` (see `read_run_questions`), a row each.
-
-    Raises:
-        DataError: they cannot be read.
-    """
-    return pl.DataFrame(read_run_questions(index_dir, written_dir))

@@ -63,7 +63,8 @@ class Run(RunExchange):
 
     A stage that is unchanged is skipped, one that was interrupted goes on, as on the command line. Options that several stages
     depend on belong into `open_run`; those that a method is given hold for this call. Ray starts when a stage first has work, and
-    ends with `close` or the `with` block; one that the program has started itself is used and left alone.
+    ends with `close` or the `with` block; one that the program has started itself is used and left alone. What reads a stage
+    takes the `name` of its instance, where the run has several, and its `scope`: where in the run it is, as `rounds/2`.
 
     Args:
         config: the options of all stages.

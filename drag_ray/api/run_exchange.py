@@ -48,8 +48,6 @@ class RunExchange(RunFolder):
             id: of a trajectory, or its first part, as of a question.
             sort: `id`, `gain`, `rank`, `turns`, `tokens` or `seconds`.
             limit: how many.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             ConfigError: there is no such outcome or order.
@@ -86,8 +84,6 @@ class RunExchange(RunFolder):
             mask: what of a learned reply counts, as `finetune.sft.mask`.
             samples: rows to show.
             rows: to count the tokens of, from the first on.
-            name: of the instance of the format stage, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             ArtifactError: the format stage has not finished.
@@ -128,8 +124,6 @@ class RunExchange(RunFolder):
             path: the file or folder to write.
             format: how they are written, as `drag-ray export --to`.
             policy: of the evaluation; those of the collection where nothing is said.
-            name: of the instance of the stage, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Returns:
             How many there are.
@@ -320,8 +314,6 @@ class RunExchange(RunFolder):
 
         Args:
             stage: as `format`, whose rows may have been filtered by hand.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Returns:
             What had changed.

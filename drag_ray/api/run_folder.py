@@ -77,8 +77,6 @@ class RunFolder:
 
         Args:
             stage: its name, as `finetune`.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             ConfigError: there is no such stage, or the run has it both with and without a name.
@@ -110,8 +108,6 @@ class RunFolder:
 
         Args:
             stage: `collect` or `evaluate`.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             DataError: there are none.
@@ -127,10 +123,6 @@ class RunFolder:
 
     def read_results(self, name: str = "", scope: str = "") -> "pl.DataFrame":
         """The results of each policy on each question of the evaluation, a row each.
-
-        Args:
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
 
         Raises:
             ArtifactError: the evaluation has not finished.
@@ -154,9 +146,10 @@ class RunFolder:
             >>> run.read_measures().filter(measure="mrr")["policy"].sort().to_list()
             ['base', 'question', 'tuned']
         """
-        from drag_ray.api.frames import read_measures
+        from drag_ray.api.frames import to_measures
+        from drag_ray.evaluate.outcome import read_comparison
 
-        return read_measures(self.locate("evaluate", name, scope))
+        return to_measures(read_comparison(self.locate("evaluate", name, scope))["rows"])
 
     def read_questions(self) -> "pl.DataFrame":
         """The questions of the index, or those written from it, with their evidence, answers and side of the split, a row each.
@@ -168,10 +161,12 @@ class RunFolder:
             >>> run.read_questions().filter(split="test").is_empty()
             False
         """
-        from drag_ray.api.frames import read_questions
+        import polars as pl
+
+        from drag_ray.corpus.questions import read_run_questions
 
         written_dir = self.locate("questions")
-        return read_questions(self._require("index"), written_dir if read_manifest(written_dir) else None)
+        return pl.DataFrame(read_run_questions(self._require("index"), written_dir if read_manifest(written_dir) else None))
 
     def score(self, name: str = "", scope: str = "", **terms: Any) -> "Report":
         """The run's evaluation, scored again; `terms` are those of `drag_ray.score`.

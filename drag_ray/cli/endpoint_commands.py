@@ -1,4 +1,4 @@
-"""Commands that ask a running endpoint."""
+"""Commands that ask a running endpoint. A command's docstring is its summary for the user."""
 
 import argparse
 import os
@@ -10,23 +10,8 @@ from typing import Any
 
 from drag_ray.messages import format_json, to_displayable
 
-ENDPOINT_COMMANDS = {
-    "search": "Search with a running endpoint: show the pages that a model's query finds for a question.",
-    "ask": "Ask a running endpoint a question; show the agent's turns as they happen, and its answer with citations.",
-    "canary": "Prove that an endpoint or a merged model has an adapter's weights, by comparing its probabilities with PEFT's.",
-    "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
-}
 _REPLY_CHARS = 200
 _URL = "http://127.0.0.1:8000"
-
-
-def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
-    """Run one of `ENDPOINT_COMMANDS`.
-
-    Raises:
-        DragRayError: no endpoint answers, it refuses the request, or it does not serve the adapter.
-    """
-    {"search": _search, "ask": _ask, "canary": _canary, "mcp": _mcp}[command](argv)
 
 
 @contextmanager
@@ -40,8 +25,9 @@ def _showing(url: str) -> Generator[None]:
         raise ServeError(f"{url}: answers otherwise than an endpoint of drag_ray ({type(error).__name__}: {error}).") from None
 
 
-def _search(argv: Sequence[str]) -> None:
-    parser = _build_question_parser("search")
+def _search(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Search with a running endpoint: show the pages that a model's query finds for a question."""
+    _add_question_options(parser)
     parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth by default")
     options = parser.parse_args(argv)
     wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank", "filter")
@@ -54,8 +40,10 @@ def _search(argv: Sequence[str]) -> None:
         _print_pages(answer["pages"])
 
 
-def _ask(argv: Sequence[str]) -> None:
-    options = _build_question_parser("ask").parse_args(argv)
+def _ask(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Ask a running endpoint a question; show the agent's turns as they happen, and its answer with citations."""
+    _add_question_options(parser)
+    options = parser.parse_args(argv)
     for event in _open_client(options).ask(**_list_given(options, "question", "model", "retrieval", "rerank", "filter")):
         if options.json:
             print(format_json(event), flush=True)
@@ -64,8 +52,9 @@ def _ask(argv: Sequence[str]) -> None:
             (_print_turn if event["type"] == "turn" else _print_answer)(event)
 
 
-def _canary(argv: Sequence[str]) -> None:
-    parser = _build_parser("canary")
+def _canary(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Prove that an endpoint or a merged model has an adapter's weights, by comparing its probabilities with PEFT's."""
+    _add_address(parser)
     parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
     parser.add_argument("--model", default="tuned", help="name that the endpoint gives it, or the model that it was merged into")
     parser.add_argument("--base", default="", help="its base model, as engine.model; by default the one that finetune recorded")
@@ -80,14 +69,11 @@ def _canary(argv: Sequence[str]) -> None:
         _open_client(options).check()
     reference = compute_reference(resolve_model(options.base or read_noted_name(options.adapter)), options.adapter)
     if options.merged:
-        name, remedy = str(options.merged), "Merge it again: run finetune with --finetune.merge."
-        ask = ask_folder(options.merged)
+        name, ask = str(options.merged), ask_folder(options.merged)
+        remedy = "Merge it again: run finetune with --finetune.merge."
     else:
-        name, remedy = (
-            options.model,
-            "Check that the endpoint was started with it, and its log for ignored modules.",
-        )
-        ask = partial(_ask_log_probabilities, options)
+        name, ask = options.model, partial(_ask_log_probabilities, options)
+        remedy = "Check that the endpoint was started with it, and its log for ignored modules."
     proof = prove(reference, ask, name, remedy)
     print(
         f"{name} is this adapter: log-probabilities differ by {proof.error:.4f} a token from those of transformers and "
@@ -111,8 +97,10 @@ def _ask_log_probabilities(options: argparse.Namespace, token_ids: Sequence[int]
     return given
 
 
-def _mcp(argv: Sequence[str]) -> None:
-    options = _build_parser("mcp").parse_args(argv)
+def _mcp(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command."""
+    _add_address(parser)
+    options = parser.parse_args(argv)
     import asyncio
 
     from drag_ray.serve.search.mcp_tools import run_bridge
@@ -120,29 +108,23 @@ def _mcp(argv: Sequence[str]) -> None:
     asyncio.run(run_bridge(_open_client(options)))
 
 
-def _build_parser(command: str) -> argparse.ArgumentParser:
+def _add_address(parser: argparse.ArgumentParser) -> None:
     from drag_ray.serve.ingress.key import KEY_VARIABLE
 
-    description = f"{ENDPOINT_COMMANDS[command]} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
-    parser = argparse.ArgumentParser(prog=f"drag-ray {command}", description=description)
+    parser.description = f"{parser.description} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
     parser.add_argument("--url", default=_URL, help=f"address of the endpoint; {_URL} by default")
-    return parser
 
 
-def _build_question_parser(command: str) -> argparse.ArgumentParser:
-    parser = _build_parser(command)
+def _add_question_options(parser: argparse.ArgumentParser) -> None:
+    _add_address(parser)
     parser.add_argument("question", help="the question")
-    parser.add_argument(
-        "--model",
-        default="",
-        help="base model or adapter, `question` for a search without a model; by default the endpoint's choice",
-    )
+    help_text = "base model or adapter, `question` for a search without a model; by default the endpoint's choice"
+    parser.add_argument("--model", default="", help=help_text)
     parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="kind of search; serve.retrieval by default")
     parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="let the endpoint's reranker reorder the pages")
     help_text = """conditions on the metadata of documents, as JSON: '{"department": "sales", "date": {"gte": "2024-01-01"}}'"""
     parser.add_argument("--filter", type=_parse_filter, metavar="JSON", help=help_text)
     parser.add_argument("--json", action="store_true", help="print the endpoint's answer as JSON, one object per line")
-    return parser
 
 
 def _parse_filter(text: str) -> Any:
@@ -196,3 +178,7 @@ def _print_pages(pages: Sequence[dict[str, Any]]) -> None:
     for page in pages:
         print(to_displayable(f"{page['rank']:>4}  {page['file']}#{page['page_number']}  {page['score']:.4g}"))
         print(f"      {to_displayable(' '.join(page['snippet'].split()))}", flush=True)
+
+
+ENDPOINT_COMMANDS = {command.__name__.removeprefix("_"): command for command in (_search, _ask, _canary, _mcp)}
+"""By their names; each is given a parser with its name and summary, and the arguments."""

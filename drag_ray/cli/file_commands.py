@@ -1,71 +1,24 @@
 """Commands about what lies on disk, which need no Ray: look at a run, its trajectories and training rows, take them in and out,
-send finished stages to an object store and fetch them."""
+send finished stages to an object store and fetch them. A command's docstring is its summary for the user."""
 
 import argparse
-import math
 import os
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from drag_ray.messages import to_displayable
 
-FILE_COMMANDS = {
-    "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
-    "inspect": "Show the trained tokens of a file of training rows, the lengths of its rows and their duplicates.",
-    "import": "Import trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run.",
-    "export": "Export the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
-    "score": "Score a finished evaluation or collection again with another top_k, depth or measures, without a model.",
-    "compare": "Compare policies of two finished evaluations on their common questions.",
-    "verify": "Verify the files of a run's finished stages, or accept that they were changed.",
-    "status": "Show the progress of a run: its stages, their figures, and the time of the last write.",
-    "cost": "Show the cost of a run's stages and of a question of its collection, and estimate the cost of more questions.",
-    "review": "Review the test questions of a run with their pages, in the browser: keep, drop or edit each.",
-    "kinds": "Compare kinds of written questions by how much a ranker learns from them, measured on real questions.",
-    "learn": "Turn the users' feedback on pages of a run's endpoint into questions with evidence.",
-    "trial": "Show the state of an endpoint's trial; --promote makes the challenger the champion (--force: against the test), "
-    "--rollback undoes it.",
-    "drift": "Show whether users find less than before, which words the index lacks, and when to train again.",
-    "merge": "Merge an adapter into its model, as a folder that transformers and vLLM can load.",
-    "push": "Send the finished stages of a run to an object store, by its URI; skip stages that it already has.",
-    "pull": "Fetch finished stages from an object store into a run's folder; skip stages that it already has.",
-}
+if TYPE_CHECKING:
+    from drag_ray.pipeline.run_config import RunConfig
 
 
-def run_file_command(command: str, argv: Sequence[str]) -> None:
-    """Run one of `FILE_COMMANDS`. Raises DragRayError: a file, a folder, a URI or an option is wrong, or the store refuses."""
-    commands = {
-        "show": _show,
-        "inspect": _inspect,
-        "import": _import,
-        "export": _export,
-        "score": _score,
-        "compare": _compare,
-        "verify": _verify,
-        "status": _status,
-        "cost": _cost,
-        "review": _review,
-        "kinds": _kinds,
-        "learn": _learn,
-        "trial": _trial,
-        "drift": _drift,
-        "merge": _merge,
-        "push": _push,
-        "pull": _pull,
-    }
-    try:
-        commands[command](argv)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader, as `head`, has seen enough; what is still held goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _show(argv: Sequence[str]) -> None:
+def _show(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Show trajectories: a list, whole transcripts, or a page for the browser."""
     from drag_ray.transcripts.listing import OUTCOMES, SORT_KEYS, Selection
 
-    parser = argparse.ArgumentParser(prog="drag-ray show", description=FILE_COMMANDS["show"])
     parser.add_argument("path", type=Path, help="a run, its collect or evaluate folder, or one parquet file of trajectories")
     outcomes = parser.add_mutually_exclusive_group()
     for outcome, meaning in OUTCOMES.items():
@@ -94,10 +47,10 @@ def _wants_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _inspect(argv: Sequence[str]) -> None:
+def _inspect(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Show the trained tokens of a file of training rows, the lengths of its rows and their duplicates."""
     from drag_ray.engine.models.tokens import Mask
 
-    parser = argparse.ArgumentParser(prog="drag-ray inspect", description=FILE_COMMANDS["inspect"])
     parser.add_argument("file", type=Path, help="a train.jsonl or train.parquet of the format stage")
     parser.add_argument("--samples", type=int, default=5, help="rows to show")
     parser.add_argument("--rows", type=int, default=1000, help="rows whose tokens are counted")
@@ -114,17 +67,16 @@ def _inspect(argv: Sequence[str]) -> None:
         print(f"\nwritten: {options.html}")
 
 
-def _import(argv: Sequence[str]) -> None:
-    path, format_name, rest = _take_interchange("import", "from", argv)
+def _import(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Import trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run."""
+    path, format_name, rest = _take_interchange(parser, "from", argv)
     from drag_ray.api.run import Run
-    from drag_ray.config import load
-    from drag_ray.pipeline.run_config import RunConfig
     from drag_ray.process.interchange_format import load_interchange
 
     interchange = load_interchange(format_name)
     # Who reads whole conversations asks for no agent: an option that counts for nothing is refused.
     sections = ("run_dir", "scope", "name", *(("agent",) if interchange.rebuilds else ()))
-    config = load(RunConfig, rest, sections, program="drag-ray import PATH", description=_describe("import", "from"))
+    config = _load(parser, "PATH", rest, sections)
     run = Run(config)
     if interchange.convert:
         counts, folder = run.import_questions(path, format_name), config.run_dir / format_name
@@ -143,23 +95,21 @@ def _tell_set_aside(counts: dict[str, int]) -> str:
     return f"{num_set_aside} set aside{kinds}"
 
 
-def _export(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
-    parser.add_argument("--policy", default="")
-    chosen, argv = _parse_some(parser, argv)
-    path, format_name, rest = _take_interchange("export", "to", argv)
+def _export(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Export the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program."""
+    own = _build_partial_parser()
+    own.add_argument("--policy", default="")
+    chosen, argv = _parse_some(own, argv)
+    path, format_name, rest = _take_interchange(parser, "to", argv)
     from drag_ray.api.run import Run
-    from drag_ray.config import load
-    from drag_ray.pipeline.run_config import RunConfig
 
-    sections = ("run_dir", "scope", "name")
-    config = load(RunConfig, rest, sections, program="drag-ray export PATH", description=_describe("export", "to"))
-    num_exported = Run(config).export_trajectories(path, format_name, chosen.policy)
+    run = Run(_load(parser, "PATH", rest, ("run_dir", "scope", "name")))
+    num_exported = run.export_trajectories(path, format_name, chosen.policy)
     print(f"export: {num_exported} trajectories in {path}")
 
 
-def _score(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray score", description=FILE_COMMANDS["score"])
+def _score(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Score a finished evaluation or collection again with another top_k, depth or measures, without a model."""
     parser.add_argument(
         "path", type=Path, help="a run (its evaluation, or else its collection), or its evaluate or collect folder"
     )
@@ -178,8 +128,8 @@ def _score(argv: Sequence[str]) -> None:
     print(to_displayable(str(score(options.path, **terms, **prices, report=options.report))), end="")
 
 
-def _compare(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray compare", description=FILE_COMMANDS["compare"])
+def _compare(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Compare policies of two finished evaluations on their common questions."""
     parser.add_argument("a", type=Path, metavar="A", help="a run or its evaluate folder, with the policies to compare with")
     parser.add_argument("b", type=Path, metavar="B", help="another one, with the policies to test")
     for side in ("a", "b"):
@@ -196,24 +146,16 @@ def _compare(argv: Sequence[str]) -> None:
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prompt-price", type=_read_price, default=0.0, help="price of a million prompt tokens; by default as recorded"
+        "--prompt-price", type=float, default=0.0, help="price of a million prompt tokens; by default as recorded"
     )
-    parser.add_argument(
-        "--completion-price", type=_read_price, default=0.0, help="price of a million completion tokens; endpoints keep their own"
-    )
+    help_text = "price of a million completion tokens; endpoints keep their own"
+    parser.add_argument("--completion-price", type=float, default=0.0, help=help_text)
     help_text = "folder for a report like that of evaluate (report.html, report.md, comparison.json, results.jsonl)"
     parser.add_argument("--report", type=Path, default=None, metavar="FOLDER", help=help_text)
 
 
-def _read_price(text: str) -> float:
-    price = float(text)
-    if not 0 <= price < math.inf:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a finite number that is not negative")
-    return price
-
-
-def _verify(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray verify", description=FILE_COMMANDS["verify"])
+def _verify(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Verify the files of a run's finished stages, or accept that they were changed."""
     parser.add_argument("path", type=Path, help="a run, or the folder of one of its stages")
     parser.add_argument("--accept", action="store_true", help="accept the current files of the stage as its result")
     options = parser.parse_args(argv)
@@ -228,8 +170,8 @@ def _verify(argv: Sequence[str]) -> None:
     verify_stages(options.path)
 
 
-def _status(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray status", description=FILE_COMMANDS["status"])
+def _status(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Show the progress of a run: its stages, their figures, and the time of the last write."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be running")
     parser.add_argument("--json", action="store_true", help="the same for programs")
     options = parser.parse_args(argv)
@@ -239,8 +181,8 @@ def _status(argv: Sequence[str]) -> None:
     print(format_json(stages) if options.json else to_displayable(format_status(stages)))
 
 
-def _cost(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray cost", description=FILE_COMMANDS["cost"])
+def _cost(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Show the cost of a run's stages and of a question of its collection, and estimate the cost of more questions."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose stages were started with prices")
     parser.add_argument(
         "--questions", type=_parse_number, default=0, metavar="N", help="estimate the cost of collecting N questions"
@@ -260,8 +202,8 @@ def _parse_number(text: str) -> int:
     return number
 
 
-def _review(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray review", description=FILE_COMMANDS["review"])
+def _review(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Review the test questions of a run with their pages, in the browser: keep, drop or edit each."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run with written or given questions")
     help_text = "rejected questions that are mixed in unmarked; 20 by default"
     parser.add_argument("--left-out", type=int, default=20, metavar="N", help=help_text)
@@ -282,8 +224,8 @@ def _review(argv: Sequence[str]) -> None:
     print(format_agreement(review.items, review.verdicts))
 
 
-def _kinds(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray kinds", description=FILE_COMMANDS["kinds"])
+def _kinds(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Compare kinds of written questions by how much a ranker learns from them, measured on real questions."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run with written questions")
     help_text = (
         "questions of people, as corpus.questions; without it the training questions of the index, or those kept in a review"
@@ -299,13 +241,9 @@ def _kinds(argv: Sequence[str]) -> None:
     print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
 
 
-def _learn(argv: Sequence[str]) -> None:
-    from drag_ray.config import load
-    from drag_ray.pipeline.run_config import RunConfig
-
-    named = ["--run-dir"] if argv and not argv[0].startswith("-") else []
-    sections = ("run_dir", "learn")
-    config = load(RunConfig, [*named, *argv], sections, program="drag-ray learn RUN", description=FILE_COMMANDS["learn"])
+def _learn(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Turn the users' feedback on pages of a run's endpoint into questions with evidence."""
+    config = _load(parser, "RUN", argv, ("run_dir", "learn"))
     from drag_ray.feedback.outcome import LEARNED_DIR_NAME, QUESTIONS_NAME, write_lessons
 
     counts = write_lessons(config.run_dir, config.learn)
@@ -314,23 +252,21 @@ def _learn(argv: Sequence[str]) -> None:
         print(f"Go on with --corpus.questions {config.run_dir / LEARNED_DIR_NAME / QUESTIONS_NAME}")
 
 
-def _trial(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
-    action = parser.add_mutually_exclusive_group()
+def _trial(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Show the state of an endpoint's trial; --promote makes the challenger the champion (--force: against the test), --rollback
+    undoes it."""
+    own = _build_partial_parser()
+    action = own.add_mutually_exclusive_group()
     action.add_argument("--promote", action="store_true")
     action.add_argument("--rollback", action="store_true")
-    parser.add_argument("--force", action="store_true")
-    chosen, rest = _parse_some(parser, argv)
+    own.add_argument("--force", action="store_true")
+    chosen, rest = _parse_some(own, argv)
     from drag_ray.api.run import Run
-    from drag_ray.config import load
     from drag_ray.errors import ConfigError
-    from drag_ray.pipeline.run_config import RunConfig
 
     if chosen.force and not chosen.promote:
         raise ConfigError("--force: goes with --promote.")
-    named = ["--run-dir"] if rest and not rest[0].startswith("-") else []
-    config = load(RunConfig, [*named, *rest], ("run_dir",), program="drag-ray trial RUN", description=FILE_COMMANDS["trial"])
-    run = Run(config)
+    run = Run(_load(parser, "RUN", rest, ("run_dir",)))
     if chosen.promote or chosen.rollback:
         change = run.promote(force=chosen.force) if chosen.promote else run.roll_back()
         print(to_displayable(f"{change.action}: the champion is {change.champion.describe()}, it was {change.before.describe()}"))
@@ -338,8 +274,8 @@ def _trial(argv: Sequence[str]) -> None:
         print(to_displayable(str(run.read_trial())))
 
 
-def _drift(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray drift", description=FILE_COMMANDS["drift"])
+def _drift(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Show whether users find less than before, which words the index lacks, and when to train again."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose endpoint accepts feedback")
     options = parser.parse_args(argv)
     from drag_ray.feedback.drift import format_drift, read_drift
@@ -347,8 +283,8 @@ def _drift(argv: Sequence[str]) -> None:
     print(to_displayable(format_drift(read_drift(options.run), options.run)))
 
 
-def _merge(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray merge", description=FILE_COMMANDS["merge"])
+def _merge(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Merge an adapter into its model, as a folder that transformers and vLLM can load."""
     parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write, which must not exist")
     parser.add_argument("--model", default="", metavar="BASE", help="its base model; by default the one that its folder records")
@@ -367,8 +303,8 @@ def _merge(argv: Sequence[str]) -> None:
     print(f"merged: {options.out}")
 
 
-def _push(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray push", description=FILE_COMMANDS["push"])
+def _push(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Send the finished stages of a run to an object store, by its URI; skip stages that it already has."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("uri", metavar="URI", help="a place for this run only, for example s3://BUCKET/runs/mine")
     options = parser.parse_args(argv)
@@ -377,8 +313,8 @@ def _push(argv: Sequence[str]) -> None:
     open_run(options.run).push(options.uri)
 
 
-def _pull(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray pull", description=FILE_COMMANDS["pull"])
+def _pull(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Fetch finished stages from an object store into a run's folder; skip stages that it already has."""
     parser.add_argument("uri", metavar="URI", help="the place of the pushed run")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run; it is created if needed")
     help_text = "stages to fetch with their inputs, for example finetune or finetune/dpo; by default all"
@@ -389,28 +325,38 @@ def _pull(argv: Sequence[str]) -> None:
     open_run(options.run).pull(options.uri, options.stages)
 
 
-def _describe(command: str, preposition: str) -> str:
-    from drag_ray.process.interchange import INTERCHANGES
-
-    return f"{FILE_COMMANDS[command]} --{preposition}: {', '.join(INTERCHANGES)}; {INTERCHANGES[0]} by default."
-
-
-def _take_interchange(command: str, preposition: str, argv: Sequence[str]) -> tuple[Path, str, list[str]]:
+def _take_interchange(parser: argparse.ArgumentParser, preposition: str, argv: Sequence[str]) -> tuple[Path, str, list[str]]:
     """The path, which is the first argument, the format (`--from`, `--to`), and the other options."""
     from drag_ray.errors import ConfigError
     from drag_ray.process.interchange import INTERCHANGES
 
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
-    parser.add_argument(f"--{preposition}", dest="format_name", choices=INTERCHANGES, default=INTERCHANGES[0])
-    options, rest = _parse_some(parser, argv)
+    parser.description = f"{parser.description} --{preposition}: {', '.join(INTERCHANGES)}; {INTERCHANGES[0]} by default."
+    own = _build_partial_parser()
+    own.add_argument(f"--{preposition}", dest="format_name", choices=INTERCHANGES, default=INTERCHANGES[0])
+    options, rest = _parse_some(own, argv)
     if rest and rest[0] in ("-h", "--help"):
         return Path(), options.format_name, rest
     if not rest or rest[0].startswith("-"):
         raise ConfigError(
-            f"the first argument is the file or folder: drag-ray {command} trajectories.jsonl --run-dir runs/NAME, "
-            f"or drag-ray {command} FOLDER --{preposition} {'|'.join(INTERCHANGES[1:])} --run-dir runs/NAME"
+            f"the first argument is the file or folder: {parser.prog} trajectories.jsonl --run-dir runs/NAME, "
+            f"or {parser.prog} FOLDER --{preposition} {'|'.join(INTERCHANGES[1:])} --run-dir runs/NAME"
         )
     return Path(rest[0]), options.format_name, rest[1:]
+
+
+def _load(parser: argparse.ArgumentParser, argument: str, argv: Sequence[str], sections: Sequence[str]) -> "RunConfig":
+    """The options of a run; of a command whose first argument is a RUN that is the folder."""
+    from drag_ray.config import load
+    from drag_ray.pipeline.run_config import RunConfig
+
+    named = ["--run-dir"] if argument == "RUN" and argv and not argv[0].startswith("-") else []
+    program, description = f"{parser.prog} {argument}", parser.description or ""
+    return load(RunConfig, [*named, *argv], sections, program=program, description=description)
+
+
+def _build_partial_parser() -> argparse.ArgumentParser:
+    """A parser for some options of a command, whose others are those of a run."""
+    return argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
 
 
 def _parse_some(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -421,3 +367,13 @@ def _parse_some(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[a
         return parser.parse_known_args(list(argv))
     except argparse.ArgumentError as error:
         raise ConfigError(f"command line: {error}") from None
+
+
+FILE_COMMANDS = {
+    command.__name__.removeprefix("_"): command
+    for command in (
+        *(_show, _inspect, _import, _export, _score, _compare, _verify, _status, _cost, _review, _kinds, _learn, _trial, _drift),
+        *(_merge, _push, _pull),
+    )
+}
+"""By their names; each is given a parser with its name and summary, and the arguments."""

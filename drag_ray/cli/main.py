@@ -1,10 +1,12 @@
 """The command line: `drag-ray STAGE ...`, and the same code behind `python jobs/STAGE.py ...`."""
 
+import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from drag_ray.cli.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
-from drag_ray.cli.file_commands import FILE_COMMANDS, run_file_command
+from drag_ray.cli.endpoint_commands import ENDPOINT_COMMANDS
+from drag_ray.cli.file_commands import FILE_COMMANDS
 from drag_ray.cluster.interruption import INTERRUPTED, ending_on_interrupt
 from drag_ray.errors import ConfigError, DragRayError, MissingPackageError
 from drag_ray.extras import explain_missing
@@ -12,6 +14,8 @@ from drag_ray.messages import show_messages, to_displayable
 from drag_ray.removed import COMMANDS
 from drag_ray.storage.file_access import explain_memory
 
+_COMMANDS = ENDPOINT_COMMANDS | FILE_COMMANDS
+_SUMMARIES = {name: " ".join((command.__doc__ or "").split()) for name, command in _COMMANDS.items()}
 _PIPELINE_SUMMARY = "Run all stages in order; skip unchanged stages, resume interrupted ones."
 _FAILED = 1
 _SERVING = ("serve", "mcp", "review")
@@ -24,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     stages = {name: stage.summary for name, stage in STAGES.items()}
-    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS
+    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | _SUMMARIES
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
@@ -62,12 +66,14 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 
 
 def _dispatch(command: str, argv: Sequence[str]) -> None:
-    if command in ENDPOINT_COMMANDS:
-        run_endpoint_command(command, argv)
-    elif command in FILE_COMMANDS:
-        run_file_command(command, argv)
-    else:
+    if command not in _COMMANDS:
         _run(command, argv)
+        return
+    try:
+        _COMMANDS[command](argparse.ArgumentParser(prog=f"drag-ray {command}", description=_SUMMARIES[command]), argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, as `head`, has seen enough; what is still held goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(command: str, argv: Sequence[str]) -> None:

@@ -66,20 +66,13 @@ _LINE = TypeAdapter(_Line)
 
 
 class Ledger:
-    """Notes what the cluster has while a stage runs, in a file that starts after a kill go on with. Use it as a context manager.
+    """Notes what the cluster has while a stage runs, in a file that starts after a kill go on with; nothing without prices. Use
+    it as a context manager.
 
-    When the budget is spent the main thread is interrupted as by Ctrl-C, after which every stage can go on.
-
-    Args:
-        path: the file; nothing is written without prices.
-        config: the prices and the budget.
-        count_machines: the GPUs and CPU cores that are paid for at this moment.
-
-    Raises:
-        ConfigError: there is a budget, and this is not the main thread.
-        ArtifactError: the file cannot be read. Lines that are none are passed over, with a warning.
-        BudgetError: what earlier starts, or this one, have cost is the budget or more.
-    """
+    When the budget is spent, the main thread is interrupted as by Ctrl-C, after which every stage can go on. Entering raises
+    ConfigError where there is a budget and this is not the main thread, and ArtifactError where the file cannot be read; lines
+    that are none are passed over, with a warning. Where earlier starts, or this one, have cost the budget or more, a BudgetError
+    is raised."""
 
     def __init__(self, path: Path, config: CostConfig, count_machines: Callable[[], tuple[int, int]]) -> None:
         self._path, self._config, self._count_machines = path, config, count_machines

@@ -43,13 +43,8 @@ def _read_resources(node: dict[str, Any]) -> NodeResources:
 
 
 class SharedPathNodes(NamedTuple):
-    """The nodes that see a folder.
-
-    Attributes:
-        nodes: what each of them has.
-        selector: which they are, as a selector of Ray's; None where all see it that have CPUs, or GPUs.
-        names: Ray's names of them.
-    """
+    """The nodes that see a folder: what each has, their selector for Ray (None where all see it that have CPUs, or GPUs) and
+    names."""
 
     nodes: tuple[NodeResources, ...]
     selector: dict[str, str] | None

@@ -140,18 +140,12 @@ class _Chain:
 
 
 def map_rows(steps: Sequence[Step], rows: Sequence[dict[str, Any]], device: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows after steps, of which the last is a model, in no order, in one process a GPU, or in as many as the CPUs hold.
+    """The rows, of values that Arrow has types for, after steps, of which the last is a model, in no order, in one process a GPU,
+    or in as many as the CPUs hold.
 
     Steps before a model on a GPU have processes of their own, so that it does not wait for what they make, and it is asked by two
     threads. The engines that this job keeps rest where a GPU is needed. Raises ConfigError where no node with a CPU, or a GPU,
-    sees the folder.
-
-    Args:
-        steps: at least one.
-        rows: of values that Arrow has types for.
-        device: auto, cpu or gpu.
-        folder: in which they read and write; nodes that do not see it are given no rows.
-    """
+    sees the folder; nodes that do not are given no rows."""
     import ray.data
 
     if not rows:

@@ -34,11 +34,7 @@ class TelemetryConfig(BaseConfig):
 
 
 class Telemetry:
-    """Sends spans to a collector.
-
-    Attributes:
-        tracer: OpenTelemetry's, which begins spans.
-    """
+    """Sends the spans that its `tracer` begins to a collector."""
 
     def __init__(self, config: TelemetryConfig, attributes: Mapping[str, str]) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -63,23 +59,18 @@ class Telemetry:
 def _build_exporter(endpoint: str) -> Any:
     """An exporter over HTTP that says once, and not with each batch, that nobody takes what it sends."""
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.export import SpanExportResult
 
-    class Exporter(SpanExporter):
-        def __init__(self) -> None:
-            self._exporter = trace_exporter.OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=_TIMEOUT_S)
-            self.is_away = False
+    class Exporter(trace_exporter.OTLPSpanExporter):
+        is_away = False
 
         def export(self, spans: Any) -> Any:
-            result = self._exporter.export(spans)
+            result = super().export(spans)
             if (result is not SpanExportResult.SUCCESS) != self.is_away:
                 self.is_away = not self.is_away
                 words = "accepts no spans; they are dropped, and the work continues" if self.is_away else "takes spans again"
                 _logger.warning("telemetry.endpoint %s %s", endpoint, words)
             return result
 
-        def shutdown(self) -> None:
-            self._exporter.shutdown()
-
     logging.getLogger(trace_exporter.__name__).setLevel(logging.CRITICAL)
-    return Exporter()
+    return Exporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=_TIMEOUT_S)

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -37,14 +38,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Drift:
-    """The report.
-
-    Attributes:
-        weeks: figures of each week by its first day, the oldest first, the last one ending with the last search.
-        changes: of each figure from the time before to the last week, with the interval of 95 % for who looks once; none where
-            there are too few voices.
-        new_words, without_hits: words and questions, with the number of voices that had them, of the last week.
-    """
+    """The report: the figures of each week by its first day, the oldest first, the last one ending with the last search; the
+    change of each figure from the time before to the last week, with the interval of 95 % for who looks once, where there are
+    voices enough; new words and questions without hits of the last week, with the number of voices that had them."""
 
     weeks: dict[int, dict[str, Share]]
     changes: dict[str, tuple[float, float, float]]
@@ -58,53 +54,40 @@ class Drift:
 
 
 def measure_drift(events: Iterable[Event], is_known: Callable[[str], bool]) -> Drift:
-    """The drift that a table shows.
-
-    Args:
-        is_known: whether the index has a word.
-    """
-    visits = sorted(list_visits(events, Counter()).values(), key=lambda visit: visit.order)
+    """The drift that a table shows. `is_known`: whether the index has a word."""
+    visits = list_visits(events, Counter())
     end = visits[-1].search.time if visits else 0
     weeks = defaultdict[int, list[Visit]](list)
     for visit in visits:
         weeks[end - ((end - visit.search.time) // _WEEK_S + 1) * _WEEK_S + 1].append(visit)
-    known = _Memory(is_known)
+    knows = cache(is_known)
     last = weeks[max(weeks)] if weeks else []
     before = visits[: len(visits) - len(last)]
-    named = [_name_most(last, lambda visit: _list_new(visit, known))]
+    named = [_name_most(last, lambda visit: _list_new(visit, knows))]
     named.append(_name_most(last, lambda visit: [] if visit.search.pages else [visit.search.question.strip()]))
     return Drift(
-        {start: _measure(of_week, known) for start, of_week in weeks.items()},
-        dict(_compare(_measure(before, known), _measure(last, known))),
+        {start: _measure(of_week, knows) for start, of_week in weeks.items()},
+        dict(_compare(_measure(before, knows), _measure(last, knows))),
         *named,
     )
 
 
-class _Memory(dict[str, bool]):
-    def __init__(self, ask: Callable[[str], bool]) -> None:
-        self._ask = ask
-
-    def __missing__(self, word: str) -> bool:
-        self[word] = self._ask(word)
-        return self[word]
+def _list_new(visit: Visit, knows: Callable[[str], bool]) -> list[str]:
+    return [word for word in set(_WORD.findall(visit.search.question.casefold())) if not knows(word)]
 
 
-def _list_new(visit: Visit, known: Mapping[str, bool]) -> list[str]:
-    return [word for word in set(_WORD.findall(visit.search.question.casefold())) if not known[word]]
-
-
-def _measure(visits: Sequence[Visit], known: Mapping[str, bool]) -> dict[str, Share]:
+def _measure(visits: Sequence[Visit], knows: Callable[[str], bool]) -> dict[str, Share]:
     values: dict[str, defaultdict[str, list[float]]] = {name: defaultdict(list) for name in FIGURES}
     for visit in visits:
-        for name, value in _list_values(visit, known):
+        for name, value in _list_values(visit, knows):
             values[name][visit.search.client].append(value)
     return {name: _estimate([fmean(own) for own in by_voice.values()]) for name, by_voice in values.items() if by_voice}
 
 
-def _list_values(visit: Visit, known: Mapping[str, bool]) -> Iterator[tuple[str, float]]:
+def _list_values(visit: Visit, knows: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
     yield NO_HITS, float(not visit.search.pages)
     if visit.search.question:
-        yield NEW_WORDS, float(bool(_list_new(visit, known)))
+        yield NEW_WORDS, float(bool(_list_new(visit, knows)))
     ranks = [mark.rank for mark in visit.marks if mark.action != "wrong"]
     yield OPENED, float(bool(ranks))
     yield RECIPROCAL_RANK, 1 / min(ranks) if ranks else 0.0
@@ -130,13 +113,8 @@ def _name_most(visits: Iterable[Visit], read: Callable[[Visit], Iterable[str]]) 
 
 
 def read_drift(run_dir: Path) -> Drift:
-    """The drift of a run, by its feedback and its index.
-
-    Raises:
-        ArtifactError: the index has not finished, or a file cannot be read.
-        DataError: the run has no feedback.
-        SearchIndexError: the index cannot be read.
-    """
+    """The drift of a run, by its feedback and its index. Raises ArtifactError where the index has not finished, or a file cannot
+    be read; DataError where the run has no feedback; and SearchIndexError where the index cannot be read."""
     from drag_ray.search.searcher import Searcher
 
     require_manifest(run_dir / "index", "python jobs/index.py")

@@ -8,18 +8,14 @@ from pydantic import TypeAdapter
 from drag_ray.types import Evidence
 
 Action = Literal["opened", "right", "wrong", "asked_again"]
+CHAMPION_TEAM, CHALLENGER_TEAM, NO_TEAM = "A", "B", "-"
+"""Who has put a page there that a trial has shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPart:
-    """The part of a search in a trial.
-
-    Attributes:
-        trial: the id of the trial.
-        teams: a letter for each page, in their order: `A` was put there by the champion, `B` by the challenger, `-` by neither.
-            Empty where the champion's pages were shown.
-        has_failed: the challenger gave none in time.
-    """
+    """The part of a search in a trial, by its id: a letter for each page, in their order, that says who has put it there; none
+    where the champion's pages were shown, also because the challenger gave none in time (`has_failed`)."""
 
     trial: str
     teams: str = ""
@@ -28,19 +24,10 @@ class TrialPart:
 
 @dataclass(frozen=True, slots=True)
 class ShownSearch:
-    """A search that was answered.
+    """A search that was answered, by the first characters of the search id that the client has, at a time in seconds since 1970.
 
-    Attributes:
-        id: the first characters of the search id that the client has.
-        time: when, in seconds since 1970.
-        client: pseudonym of the address that asked.
-        session: pseudonym of the session that the client named; empty for none.
-        question: as it was asked; empty where no text is kept, and so is `query`.
-        query: what the model wrote.
-        model: who wrote it.
-        pages: as they were shown, best first.
-        part: in a trial; None for none. Question, query and model are the champion's.
-    """
+    Client and session are pseudonyms of the address that asked and of the session that it named, empty for none. Question and
+    query, which the model wrote, are empty where no text is kept; in a trial they are the champion's, as is the model."""
 
     id: str
     time: int
@@ -56,17 +43,8 @@ class ShownSearch:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A word on a search.
-
-    Attributes:
-        search: the id of the search.
-        time: when, in seconds since 1970.
-        client: pseudonym of the address that sent it.
-        action: a page was opened, marked right or wrong, or the question was asked again.
-        page: what was opened or marked; None where the question was asked again.
-        rank: of the page in what was shown; 0 for none.
-        next: the id of the search that asked again; empty for none.
-    """
+    """A word of a client on a search: a page was opened, marked right or wrong, or the question was asked again by the `next`
+    search. `rank` is the page's in what was shown; 0 for none."""
 
     search: str
     time: int
@@ -80,13 +58,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ShadowRanks:
-    """Ranks of the pages that a search has shown, as the challenger of a trial would have shown them.
-
-    Attributes:
-        search: the id of the search.
-        time: when, in seconds since 1970.
-        ranks: of each page, in their order; 0 for none.
-    """
+    """Ranks that the challenger of a trial would have given to the pages that a search has shown, in their order; 0 for none."""
 
     search: str
     time: int

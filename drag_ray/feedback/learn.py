@@ -35,14 +35,7 @@ class LeftOut:
 
 @dataclass
 class Lessons:
-    """Outcome of feedback.
-
-    Attributes:
-        questions: with their evidence.
-        left_out: with reasons.
-        counts: of what was read, and of what could not be used.
-        curve: by which clicks were weighted.
-    """
+    """Outcome of feedback: questions with their evidence, and counts of what was read, and of what could not be used."""
 
     questions: list[Question] = field(default_factory=list[Question])
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
@@ -92,7 +85,7 @@ def learn(events: Iterable[Event], config: LearnConfig) -> Lessons:
     A client, or session, counts once for a page, whatever it sends.
     """
     lessons = Lessons()
-    visits = sorted(list_visits(events, lessons.counts).values(), key=lambda visit: visit.order)
+    visits = list_visits(events, lessons.counts)
     needs = _gather(visits, lessons.counts, config)
     lessons.curve = estimate_curve(_list_looks(visits, needs, config))
     _decide(needs, lessons, config)
@@ -113,7 +106,7 @@ def _gather(visits: Sequence[Visit], counts: Counter[str], config: LearnConfig) 
         need.spellings[visit.search.question.strip()] += 1
         counts["opened_and_asked_again"] += _add_marks(need, visit, ends.get(visit.search.id), config)
     for visit, rank, _, tally in _list_impressions(visits, needs):
-        tally.see(_name_voice(visit.search.client, visit, config), rank)
+        tally.see(visit.name_voice(visit.search.client, config.voices), rank)
     return needs
 
 
@@ -121,9 +114,9 @@ def _add_marks(need: _Need, visit: Visit, end: End | None, config: LearnConfig) 
     """Take what was said into the tally of its question; returns the clicks that do not count since it was asked again."""
     verdicts, clicks = _choose_marks(visit, end)
     for mark in verdicts:
-        need.pages[_name_page(mark)].judge(_name_voice(mark.client, visit, config), mark.action == "right")
+        need.pages[_name_page(mark)].judge(visit.name_voice(mark.client, config.voices), mark.action == "right")
     for mark in clicks:
-        need.pages[_name_page(mark)].see(_name_voice(mark.client, visit, config), mark.rank, is_opened=True)
+        need.pages[_name_page(mark)].see(visit.name_voice(mark.client, config.voices), mark.rank, is_opened=True)
     return len(visit.list_clicks()) if end else 0
 
 
@@ -156,15 +149,11 @@ def _list_looks(visits: Iterable[Visit], needs: Mapping[str, _Need], config: Lea
     seen: set[tuple[Hashable, int]] = set()
     numbers = Counter[Hashable]()
     for visit, rank, page, tally in _list_impressions(visits, needs):
-        voice, item = _name_voice(visit.search.client, visit, config), id(tally)
+        voice, item = visit.name_voice(visit.search.client, config.voices), id(tally)
         if numbers[voice] < _LOOKS_PER_VOICE and (voice, item) not in seen:
             seen.add((voice, item))
             numbers[voice] += 1
             yield Look(voice, item, rank, any(mark.page == page for mark in visit.list_clicks()))
-
-
-def _name_voice(client: str, visit: Visit, config: LearnConfig) -> Hashable:
-    return (client, visit.search.session) if config.voices == "session" else client
 
 
 def _decide(needs: dict[str, _Need], lessons: Lessons, config: LearnConfig) -> None:

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter
 
-from drag_ray.errors import ConfigError, DataError
 from drag_ray.feedback.config import TrialConfig, TrialMode, VoiceKind
 from drag_ray.feedback.sequential_test import Decision
 from drag_ray.search.config import RetrievalName
@@ -31,13 +30,8 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A model that can answer, and how it searches.
-
-    Attributes:
-        model: its name in requests.
-        weights: fingerprint of the adapter's; empty for none.
-        retrieval, rerank, reranker: as in a request; None and empty for what the endpoint does by itself.
-    """
+    """A model that can answer, by its name in requests, the fingerprint of its adapter's weights, and how it searches: None and
+    empty for what the endpoint does by itself."""
 
     model: str
     weights: str = ""
@@ -54,11 +48,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial and its terms, which are set before anything is seen: those of `TrialConfig` of the same names.
-
-    Attributes:
-        time: when it began, in seconds since 1970.
-    """
+    """A trial and its terms, which are set before anything is seen: those of `TrialConfig` of the same names."""
 
     id: str
     time: int
@@ -88,15 +78,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the champion.
-
-    Attributes:
-        time: in seconds since 1970.
-        champion: from now on.
-        before: until now.
-        trial: by whose figures; empty for none.
-        is_forced: against the test's decision, or without one.
-    """
+    """A change of the champion, by the figures of a trial; forced where it was against the test's decision, or without one."""
 
     action: Literal["promote", "rollback"]
     time: int
@@ -109,17 +91,12 @@ class Change:
 
 
 _ENTRY: TypeAdapter[Trial | Change] = TypeAdapter(Trial | Change)
+_EntryT = TypeVar("_EntryT", Trial, Change)
 
 
 class Ledger:
-    """The entries of a run's ledger, the oldest first.
-
-    Args:
-        run_dir: folder of the run.
-
-    Raises:
-        ArtifactError: it cannot be read.
-    """
+    """The entries of a run's ledger, the oldest first. Raises ArtifactError where it cannot be read. `run_dir`: folder of the
+    run."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = locate(run_dir)
@@ -150,45 +127,12 @@ class Ledger:
                 standing.pop()
         return standing
 
-    def begin(self, trial: Trial) -> Trial:
-        """Record that a trial begins; the same one goes on where it has not ended.
-
-        Raises:
-            ArtifactError: the disk refuses.
-        """
-        if self.trial and replace(self.trial, id=trial.id, time=trial.time) == trial:
-            return self.trial
-        self._append(trial)
-        return trial
-
-    def promote(self, trial: Trial, figures: Figures, is_forced: bool, now: int) -> Change:
-        """Record that the challenger of a trial is the champion.
-
-        Raises:
-            ArtifactError: the disk refuses.
-        """
-        change = Change("promote", now, trial.challenger, trial.champion, trial.id, is_forced, figures)
-        self._append(change)
-        return change
-
-    def roll_back(self, now: int) -> Change:
-        """Record that the champion is again who it was before the last promotion that stands.
-
-        Raises:
-            ConfigError: there is none.
-            ArtifactError: the disk refuses.
-        """
-        if not self.standing_promotions:
-            raise ConfigError(f"--rollback: nothing was promoted that is not rolled back ({self._path}).")
-        last = self.standing_promotions[-1]
-        change = Change("rollback", now, last.before, last.champion, last.trial)
-        self._append(change)
-        return change
-
-    def _append(self, entry: Trial | Change) -> None:
+    def append(self, entry: _EntryT) -> _EntryT:
+        """Record an entry. Raises ArtifactError where the disk refuses."""
         make_private(self._path.parent)
         append_line(self._path, asdict(entry))
         self.entries.append(entry)
+        return entry
 
 
 def locate(run_dir: Path) -> Path:
@@ -198,17 +142,8 @@ def locate(run_dir: Path) -> Path:
 
 def begin_trial(ledger: Ledger, config: TrialConfig, default_model: str, read_weights: Callable[[str], str]) -> Trial | None:
     """The trial of the options, recorded; one of the same contenders and terms goes on. None where the challenger is the
-    champion, as after its promotion, which the log says.
-
-    Args:
-        ledger: of the run.
-        config: names a challenger.
-        default_model: who answers where nothing else is said.
-        read_weights: the fingerprint of a model's adapter, by its name.
-
-    Raises:
-        ArtifactError: the ledger cannot be written.
-    """
+    champion, as after its promotion, which the log says. Raises ArtifactError where the ledger cannot be written. `read_weights`:
+    the fingerprint of a model's adapter, by its name."""
     weights = read_weights(config.challenger)
     challenger = Contender(config.challenger, weights, config.retrieval, config.rerank, config.reranker)
     first = config.champion or default_model
@@ -217,21 +152,10 @@ def begin_trial(ledger: Ledger, config: TrialConfig, default_model: str, read_we
         _logger.warning(f"no trial: serve.trial.challenger {config.challenger!r} is the champion already")
         return None
     terms = {name: getattr(config, name) for name in ("mode", "alpha", "margin", "searches", "voices")}
-    return ledger.begin(Trial(secrets.token_hex(6), int(time.time()), champion, challenger, **terms))
-
-
-def require_trial(ledger: Ledger, run_dir: Path) -> Trial:
-    """The last trial that began.
-
-    Raises:
-        DataError: there was none.
-    """
-    trials = [entry for entry in ledger.entries if isinstance(entry, Trial)]
-    if not trials:
-        raise DataError(
-            f"{locate(run_dir)}: no trial. Serve the run with --serve.feedback.enabled --serve.trial.challenger NAME."
-        )
-    return trials[-1]
+    trial = Trial(secrets.token_hex(6), int(time.time()), champion, challenger, **terms)
+    if ledger.trial and replace(ledger.trial, id=trial.id, time=trial.time) == trial:
+        return ledger.trial
+    return ledger.append(trial)
 
 
 def format_day(moment: int) -> str:

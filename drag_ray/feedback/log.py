@@ -33,11 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 def make_secret(folder: Path) -> None:
-    """Make the secret of a folder unless it has one.
-
-    Raises:
-        ArtifactError: the disk refuses.
-    """
+    """Make the secret of a folder unless it has one. Raises ArtifactError where the disk refuses."""
     from filelock import FileLock
 
     path = make_private(folder) / _SECRET_NAME
@@ -49,11 +45,7 @@ def make_secret(folder: Path) -> None:
 
 
 def read_secret(folder: Path) -> bytes:
-    """The secret of a folder.
-
-    Raises:
-        ArtifactError: it cannot be read, or is none.
-    """
+    """The secret of a folder. Raises ArtifactError where it cannot be read, or is none."""
     path = folder / _SECRET_NAME
     with reading(path, remedy="Remove it, and start the endpoint again: search ids that were given out are worth nothing then."):
         secret = path.read_bytes()
@@ -63,13 +55,8 @@ def read_secret(folder: Path) -> bytes:
 
 
 class EventLog:
-    """The events of one process. Those that come while others are written are written together.
-
-    Args:
-        folder: of the table.
-        retention_days: after which the events of all processes are removed.
-        clock: seconds since 1970.
-    """
+    """The events of one process. Those that come while others are written are written together. After `retention_days` the events
+    of all processes are removed."""
 
     def __init__(self, folder: Path, retention_days: int, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -81,11 +68,8 @@ class EventLog:
         self._writing = asyncio.Lock()
 
     async def append(self, event: Event) -> None:
-        """Keep an event; it is on the disk then.
-
-        Raises:
-            ArtifactError: the disk refuses, or this process has written as much today as it may.
-        """
+        """Keep an event; it is on the disk then. Raises ArtifactError where the disk refuses, or this process has written as much
+        today as it may."""
         if self._tending is None:
             self._tending = asyncio.create_task(self._tend())
         batch = self._batch
@@ -120,11 +104,8 @@ class EventLog:
             await asyncio.sleep(_TEND_EVERY_S)
 
     def remove_expired(self) -> None:
-        """Remove the files of days before those that are retained, whoever has written them.
-
-        Raises:
-            ArtifactError: the disk refuses.
-        """
+        """Remove the files of days before those that are retained, whoever has written them. Raises ArtifactError where the disk
+        refuses."""
         first = self._find_today() - timedelta(days=self._retention_days)
         for path in list_folder(self._folder, "*.jsonl"):
             if path.name[:_DATE_CHARS] < str(first):
@@ -140,11 +121,7 @@ class _Batch:
 
 
 def require_feedback(run_dir: Path) -> Path:
-    """The folder with the feedback of a run.
-
-    Raises:
-        DataError: there is none.
-    """
+    """The folder with the feedback of a run. Raises DataError where there is none."""
     folder = run_dir / DIR_NAME
     if not folder.is_dir():
         raise DataError(f"{folder}: no feedback. Serve the run with --serve.feedback.enabled.")
@@ -152,11 +129,8 @@ def require_feedback(run_dir: Path) -> Path:
 
 
 def read_events(folder: Path) -> Iterator[Event]:
-    """The events of all processes, file by file. An endpoint may write meanwhile: a line that has no end yet is left out.
-
-    Raises:
-        ArtifactError: a file cannot be read.
-    """
+    """The events of all processes, file by file. An endpoint may write meanwhile: a line that has no end yet is left out. Raises
+    ArtifactError where a file cannot be read."""
     for path in list_folder(folder, "*.jsonl"):
         with reading(path), path.open("rb") as stream:
             yield from parse_lines(path, (line for line in stream if line.endswith(b"\n")), EVENT)

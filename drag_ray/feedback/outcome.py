@@ -26,15 +26,9 @@ QUESTIONS_NAME = "questions.jsonl"
 
 
 def write_lessons(run_dir: Path, config: LearnConfig) -> dict[str, int]:
-    """Turn the feedback of a run into questions with evidence, in place of what was learned before.
-
-    Returns:
-        Counts: `questions`, `left_out` and each reason, and what could not be used.
-
-    Raises:
-        ArtifactError: the index has not finished, or the disk refuses.
-        DataError: the run has no feedback.
-    """
+    """Turn the feedback of a run into questions with evidence, in place of what was learned before. Returns the counts of
+    `questions`, `left_out` and each reason, and of what could not be used. Raises ArtifactError where the index has not finished,
+    or the disk refuses; and DataError where the run has no feedback."""
     index_dir = run_dir / "index"
     require_manifest(index_dir, "python jobs/index.py")
     lessons = learn(read_events(require_feedback(run_dir)), config)

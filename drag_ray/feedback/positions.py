@@ -21,12 +21,7 @@ few of them bend the curve"""
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A page that somebody was shown for a question.
-
-    Attributes:
-        voice: somebody.
-        item: question and page.
-    """
+    """A page for a question (`item`) that somebody was shown."""
 
     voice: Hashable
     item: Hashable
@@ -36,11 +31,7 @@ class Look:
 
 @dataclass(frozen=True)
 class PositionCurve:
-    """Chances of a look.
-
-    Attributes:
-        estimated: by rank, where the log shows it; other ranks have 1 / rank.
-    """
+    """Chances of a look, by rank: estimated where the log shows them, 1 / rank elsewhere."""
 
     estimated: Mapping[int, float] = field(default_factory=dict[int, float])
 

@@ -25,12 +25,7 @@ _IPV6_SITE_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class IssuedSearch:
-    """Content of a search id.
-
-    Attributes:
-        short: its name in the table.
-        time: when it was issued, in seconds since 1970.
-    """
+    """Content of a search id: the search's name in the table, and the time of its issue in seconds since 1970."""
 
     short: str
     time: int
@@ -45,11 +40,8 @@ class IssuedSearch:
 
 
 class SearchIds:
-    """Issues search ids, reads them, and gives clients and sessions pseudonyms.
-
-    Args:
-        secret: what all processes of the endpoint have in common, and nobody else has.
-    """
+    """Issues search ids, reads them, and gives clients and sessions pseudonyms. `secret`: what all processes of the endpoint have
+    in common, and nobody else has."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

@@ -29,13 +29,8 @@ _GROWTH = 1.02
 
 @dataclass
 class SequentialTest:
-    """The state of a test.
-
-    Attributes:
-        alpha: the chance of each kind of error.
-        margin: the interval within so much of 1/2 means that there is no difference worth it.
-        wins, losses: that were seen.
-    """
+    """The state of a test, with the chance `alpha` of each kind of error; the interval within `margin` of 1/2 means that there is
+    no difference worth it."""
 
     alpha: float
     margin: float

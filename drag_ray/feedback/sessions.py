@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from drag_ray.feedback.config import VoiceKind
 from drag_ray.feedback.events import Event, Mark, ShownSearch
 
 _WORD = re.compile(r"\w+")
@@ -19,12 +20,7 @@ _COMMON_SHARE, _COMMON_NUMBER = 0.1, 5
 
 @dataclass
 class Visit:
-    """A search and what was said about it.
-
-    Attributes:
-        marks: of pages that it has shown, in their order.
-        again: the searches that were said to ask it again.
-    """
+    """A search, the marks of the pages that it has shown in their order, and the searches that were said to ask it `again`."""
 
     search: ShownSearch
     marks: list[Mark] = field(default_factory=list[Mark])
@@ -39,14 +35,18 @@ class Visit:
         said = (mark for mark in self.marks if mark.action != "opened")
         return list({(mark.client, mark.page): mark for mark in said}.values())
 
+    def name_voice(self, client: str, voices: VoiceKind) -> Hashable:
+        """The one who counts once: a client, or its session."""
+        return (client, self.search.session) if voices == "session" else client
+
     @property
     def order(self) -> tuple[int, str]:
         """The order of visits."""
         return self.search.time, self.search.id
 
 
-def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visit]:
-    """The searches by their ids with the marks that belong to them. What belongs to none is counted: `unknown_search`, whose
+def list_visits(events: Iterable[Event], counts: Counter[str]) -> list[Visit]:
+    """The searches in their order with the marks that belong to them. What belongs to none is counted: `unknown_search`, whose
     search has been removed or was never there, and `page_not_shown`, at that rank, which an endpoint refuses."""
     marks: list[Mark] = []
     visits: dict[str, Visit] = {}
@@ -65,16 +65,13 @@ def list_visits(events: Iterable[Event], counts: Counter[str]) -> dict[str, Visi
             counts["page_not_shown"] += 1
         else:
             visit.marks.append(mark)
-    return visits
+    return sorted(visits.values(), key=lambda visit: visit.order)
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last search of those that asked the same again.
-
-    Attributes:
-        is_said: whether clients have said of each that it does, and it is not only inferred.
-    """
+    """The last search of those that asked the same again; `is_said` where clients have said so of each, and it is not only
+    inferred."""
 
     visit: Visit
     is_said: bool

@@ -6,10 +6,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drag_ray.errors import ConfigError
-from drag_ray.feedback.events import Event, Mark, ShadowRanks
-from drag_ray.feedback.interleaving import CHALLENGER_TEAM, CHAMPION_TEAM
-from drag_ray.feedback.ledger import Change, Figures, Ledger, Trial, format_day, locate, require_trial
+from drag_ray.errors import ConfigError, DataError
+from drag_ray.feedback.events import CHALLENGER_TEAM, CHAMPION_TEAM, Event, Mark, ShadowRanks
+from drag_ray.feedback.ledger import Change, Figures, Ledger, Trial, format_day, locate
 from drag_ray.feedback.log import DIR_NAME, read_events
 from drag_ray.feedback.sequential_test import Decision, SequentialTest, to_e_value
 from drag_ray.feedback.sessions import Visit, list_visits
@@ -30,15 +29,10 @@ _SAID: Mapping[Decision | None, str] = {
 class Standing:
     """The state of a trial.
 
-    Attributes:
-        test: of the votes up to the decision.
-        decision: the first that could be made; None as long as there is none.
-        ties: voices that have said something and prefer neither so far.
-        later: votes after the decision, which do not count.
-        searches: that have taken part; `failed` of them without pages of the challenger, `open` that do not count yet.
-        shadow: of each voice, the mean of 1 / rank of what it opened or marked right: the champion's, and the challenger's.
-        change: the last one of the champion; None for none.
-    """
+    The test is of the votes up to the first decision that could be made; `later` ones do not count, and `ties` are voices that
+    have said something and prefer neither so far. Of the searches that have taken part `failed` ones had no pages of the
+    challenger, and `open` ones do not count yet. The shadow has for each voice the mean of 1 / rank of what it opened or marked
+    right: the champion's, and the challenger's."""
 
     trial: Trial
     test: SequentialTest
@@ -50,7 +44,26 @@ class Standing:
     change: Change | None = None
 
     def __str__(self) -> str:
-        return format_standing(self)
+        """The state for people."""
+        trial, figures, searches = self.trial, self.figures, self.searches
+        lines = [
+            f"trial {trial.id}: {trial.challenger.describe()} against {trial.champion.describe()}, {trial.mode}, "
+            f"since {format_day(trial.time)}",
+            f"searches: {searches['all']:,}, of which {searches['open']:,} still open, {searches['failed']:,} without the "
+            "challenger",
+        ]
+        if trial.mode == "shadow":
+            lines.append(_describe_shadow(self))
+        else:
+            low, high = figures.interval
+            lines += [
+                f"voices: {figures.voices:,}: {figures.wins:,} for the challenger, {figures.losses:,} for the champion, "
+                f"{figures.ties:,} for neither",
+                f"share won: {low:.3f} to {high:.3f}; e-values: {figures.e_better:.3g} for better, {figures.e_worse:.3g} for "
+                f"worse, of {1 / trial.alpha:g} that are needed",
+                f"decision: {_describe_decision(self)}",
+            ]
+        return "\n".join([*lines, _describe_change(self.change)])
 
     @property
     def figures(self) -> Figures:
@@ -67,10 +80,9 @@ def measure_trial(trial: Trial, events: Iterable[Event], now: float) -> Standing
     the side that put it there, one that it marked wrong counts against it. Only who has searched has a say.
     """
     events = list(events)
-    visits = sorted(list_visits(events, Counter()).values(), key=lambda visit: visit.order)
     standing = Standing(trial, SequentialTest(trial.alpha, trial.margin))
     closed: list[Visit] = []
-    for visit in visits:
+    for visit in list_visits(events, Counter()):
         part = visit.search.part
         if part and part.trial == trial.id:
             is_closed = visit.search.time + CLOSED_AFTER_S <= now
@@ -86,7 +98,7 @@ def _vote(standing: Standing, closed: Sequence[Visit]) -> None:
     preferred = defaultdict[Hashable, list[int]](list)
     spoken, voted = set[Hashable](), set[Hashable]()
     for visit in closed:
-        voice = _name_voice(visit, standing.trial)
+        voice = visit.name_voice(visit.search.client, standing.trial.voices)
         worths = list(_list_worths(visit))
         if worths:
             spoken.add(voice)
@@ -103,10 +115,6 @@ def _vote(standing: Standing, closed: Sequence[Visit]) -> None:
             standing.test.add(total > 0)
             standing.decision = standing.test.decide()
     standing.ties = len(spoken) - standing.test.wins - standing.test.losses - standing.later
-
-
-def _name_voice(visit: Visit, trial: Trial) -> Hashable:
-    return (visit.search.client, visit.search.session) if trial.voices == "session" else visit.search.client
 
 
 def _list_last_words(visit: Visit) -> dict[Evidence, Mark]:
@@ -136,31 +144,10 @@ def _compare_ranks(closed: Iterable[Visit], ranks: Mapping[str, Sequence[int]], 
         for page, mark in _list_last_words(visit).items():
             place = visit.search.pages.index(page)
             if mark.action != "wrong" and place < len(others):
-                by_voice[_name_voice(visit, trial)].append((1 / (place + 1), 1 / others[place] if others[place] else 0.0))
+                voice = visit.name_voice(visit.search.client, trial.voices)
+                by_voice[voice].append((1 / (place + 1), 1 / others[place] if others[place] else 0.0))
     for pairs in by_voice.values():
         yield sum(pair[0] for pair in pairs) / len(pairs), sum(pair[1] for pair in pairs) / len(pairs)
-
-
-def format_standing(standing: Standing) -> str:
-    """The state of a trial for people."""
-    trial, figures, searches = standing.trial, standing.figures, standing.searches
-    lines = [
-        f"trial {trial.id}: {trial.challenger.describe()} against {trial.champion.describe()}, {trial.mode}, "
-        f"since {format_day(trial.time)}",
-        f"searches: {searches['all']:,}, of which {searches['open']:,} still open, {searches['failed']:,} without the challenger",
-    ]
-    if trial.mode == "shadow":
-        lines.append(_describe_shadow(standing))
-    else:
-        low, high = figures.interval
-        lines += [
-            f"voices: {figures.voices:,}: {figures.wins:,} for the challenger, {figures.losses:,} for the champion, "
-            f"{figures.ties:,} for neither",
-            f"share won: {low:.3f} to {high:.3f}; e-values: {figures.e_better:.3g} for better, {figures.e_worse:.3g} for worse, "
-            f"of {1 / trial.alpha:g} that are needed",
-            f"decision: {_describe_decision(standing)}",
-        ]
-    return "\n".join([*lines, _describe_change(standing.change)])
 
 
 def _describe_shadow(standing: Standing) -> str:
@@ -192,27 +179,25 @@ def _describe_change(change: Change | None) -> str:
 
 
 def read_standing(run_dir: Path) -> Standing:
-    """The state of the last trial of a run.
-
-    Raises:
-        DataError: there was no trial.
-        ArtifactError: a file cannot be read.
-    """
+    """The state of the last trial of a run. Raises DataError where there was no trial and ArtifactError where a file cannot be
+    read."""
     ledger = Ledger(run_dir)
-    standing = measure_trial(require_trial(ledger, run_dir), read_events(run_dir / DIR_NAME), time.time())
+    trials = [entry for entry in ledger.entries if isinstance(entry, Trial)]
+    if not trials:
+        raise DataError(
+            f"{locate(run_dir)}: no trial. Serve the run with --serve.feedback.enabled --serve.trial.challenger NAME."
+        )
+    standing = measure_trial(trials[-1], read_events(run_dir / DIR_NAME), time.time())
     standing.change = ledger.changes[-1] if ledger.changes else None
     return standing
 
 
 def promote(run_dir: Path, is_forced: bool) -> Change:
-    """Make the challenger of the trial that goes on the champion, and record on which figures.
-
-    Raises:
-        ConfigError: no trial goes on, or the test has not decided for the challenger and nothing is forced.
-        DataError, ArtifactError: as `read_standing`; the disk refuses.
-    """
+    """Make the challenger of the trial that goes on the champion, and record on which figures. Raises ConfigError where no trial
+    goes on, or the test has not decided for the challenger and nothing is forced; and what `read_standing` does."""
     standing, ledger = read_standing(run_dir), Ledger(run_dir)
-    if ledger.trial is None:
+    trial = ledger.trial
+    if trial is None:
         last = ledger.changes[-1]
         raise ConfigError(
             f"--promote: no trial goes on; {last.champion.describe()} is the champion since {format_day(last.time)} "
@@ -223,14 +208,15 @@ def promote(run_dir: Path, is_forced: bool) -> Change:
         raise ConfigError(
             f"--promote: {_describe_decision(standing)}. Wait, or promote all the same with --force, which is recorded."
         )
-    return ledger.promote(ledger.trial, standing.figures, not is_decided, int(time.time()))
+    now = int(time.time())
+    return ledger.append(Change("promote", now, trial.challenger, trial.champion, trial.id, not is_decided, standing.figures))
 
 
 def roll_back(run_dir: Path) -> Change:
-    """Make the champion who it was before the last promotion, and record it.
-
-    Raises:
-        ConfigError: nothing was promoted.
-        ArtifactError: the ledger cannot be read or written.
-    """
-    return Ledger(run_dir).roll_back(int(time.time()))
+    """Make the champion who it was before the last promotion, and record it. Raises ConfigError where nothing was promoted and
+    ArtifactError where the ledger cannot be read or written."""
+    ledger = Ledger(run_dir)
+    if not ledger.standing_promotions:
+        raise ConfigError(f"--rollback: nothing was promoted that is not rolled back ({locate(run_dir)}).")
+    last = ledger.standing_promotions[-1]
+    return ledger.append(Change("rollback", int(time.time()), last.before, last.champion, last.trial))

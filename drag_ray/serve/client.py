@@ -40,19 +40,8 @@ def open_directly(request: urllib.request.Request | str, timeout_s: float) -> An
 
 
 class EndpointClient:
-    """Asks one endpoint.
-
-    Args:
-        url: its address; the `/v1` that OpenAI's clients want of it may stand at its end.
-        key: its key; empty where it needs none.
-
-    Attributes:
-        url: without a path.
-        headers: what its requests carry.
-
-    Raises:
-        ServeError: the address is none.
-    """
+    """Asks one endpoint, at an address with or without the `/v1` that OpenAI's clients want. Raises ServeError where it is no
+    address."""
 
     def __init__(self, url: str, key: str = "") -> None:
         if urlsplit(url).scheme not in ("http", "https"):
@@ -61,35 +50,21 @@ class EndpointClient:
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def check(self) -> None:
-        """Return if the endpoint answers, and takes the key.
-
-        Raises:
-            ServeError: it does not.
-        """
+        """Return if the endpoint answers, and takes the key. Raises ServeError where it does not."""
         self._open("/v1/models").close()
 
     def search(self, **body: Any) -> dict[str, Any]:
-        """The answer of `/v1/search`.
-
-        Raises:
-            ServeError: nothing answers there, something else than an endpoint does, or it refuses the request, and why.
-        """
+        """The answer of `/v1/search`. Raises ServeError where nothing answers there, something else than an endpoint does, or it
+        refuses the request, and why."""
         return self._read(b"\n".join(self._list_lines("/v1/search", body)))
 
     def complete(self, **body: Any) -> dict[str, Any]:
-        """The answer of `/v1/completions`.
-
-        Raises:
-            ServeError: as `search`.
-        """
+        """The answer of `/v1/completions`. Raises ServeError as `search`."""
         return self._read(b"\n".join(self._list_lines("/v1/completions", body)))
 
     def ask(self, **body: Any) -> Iterator[dict[str, Any]]:
-        """The events of `/v1/ask` as they come: turns, and then the answer.
-
-        Raises:
-            ServeError: as `search`, also after some turns.
-        """
+        """The events of `/v1/ask` as they come: turns, and then the answer. Raises ServeError as `search`, also after some
+        turns."""
         for line in self._list_lines("/v1/ask", {**body, "stream": True}):
             if line.startswith(_DATA):
                 event = self._read(line.removeprefix(_DATA))

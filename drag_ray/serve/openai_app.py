@@ -23,6 +23,7 @@ from drag_ray.engine.image_inputs import ServedImageInputs
 from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
 from drag_ray.engine.vllm_client import VllmClient
+from drag_ray.feedback.log import DIR_NAME as FEEDBACK_DIR_NAME
 from drag_ray.search import vectors
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
@@ -68,7 +69,6 @@ _NO_INDEX = (
     "this endpoint has no search index: the run that it serves had none when it started. Run the index stage "
     "(python jobs/index.py), then start the endpoint again with the same --run-dir."
 )
-_Handler = Callable[[Request], Awaitable[Response]]
 
 
 def add_search_routes(app: Any) -> None:
@@ -171,16 +171,13 @@ def _require_index(request: Request) -> LiveIndex:
 
 
 async def _find_service(request: Request) -> SearchService:
-    """The search service for the key of a request: of one index until the request's end.
-
-    Raises:
-        RefusalError: there is no index, or none that the key may see.
-    """
+    """The search service for the key of a request: of one index until the request's end. Raises RefusalError where there is no
+    index, or none that the key may see."""
     return await _require_index(request).service.limit_to(request.scope.get(GROUPS))
 
 
-def _refusing(handle: _Handler) -> _Handler:
-    """A handler whose refusals are answers."""
+def _refusing(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A handler whose refusals are answers. Handlers of exceptions that are given to vLLM's application come too late."""
 
     async def handle_or_refuse(request: Request) -> Response:
         try:
@@ -262,16 +259,10 @@ _ANY_NUMBER = 1_000_000
 async def build_openai_app(
     settings: AppSettings, adapters: EngineAdapters, call_registry: CallRegistry, count_replicas: Callable[[], int]
 ) -> tuple[Any, Any]:
-    """Start an engine and build the application that serves it.
+    """Start an engine, and build the application that serves it: (ASGI application behind the guard, engine).
 
-    Args:
-        adapters: takes the engine's adapters over, and loads those of the settings.
-        call_registry: loads and unloads adapters for requests.
-        count_replicas: how many answer behind the same address.
-
-    Returns:
-        (application, engine): an ASGI application behind the guard, and the engine for health checks and shutdown.
-    """
+    `adapters` takes the engine's adapters over and loads those of the settings, `call_registry` loads and unloads them for
+    requests; `count_replicas` says how many answer behind the same address."""
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -350,11 +341,11 @@ def build_guarded_app(
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
     app.state.champions = champions = Champions(Path(settings.run_dir), settings.trial) if settings.run_dir else None
-    if settings.feedback_dir and champions:
-        feedback = FeedbackService(Path(settings.feedback_dir), config.feedback)
+    if config.feedback.enabled and champions:
+        feedback = FeedbackService(Path(settings.run_dir) / FEEDBACK_DIR_NAME, config.feedback)
         add_feedback_route(app, feedback, TrialService(feedback, champions, config.trial.share))
     if config.page:
-        add_page_route(app, bool(settings.keys), takes_feedback=bool(settings.feedback_dir))
+        add_page_route(app, bool(settings.keys), takes_feedback=config.feedback.enabled)
     if config.adapter_dirs:
         add_adapter_routes(app, open_adapter_folders(settings, model), call_registry)
 
@@ -362,7 +353,7 @@ def build_guarded_app(
         return app.state.engine_client.errored
 
     limits = Limits(config, settings.allows_prompt_logprobs)
-    optional = ((LOADING_ROUTES, config.adapter_dirs), (FEEDBACK_ROUTES, settings.feedback_dir), (PAGE_ROUTES, config.page))
+    optional = ((LOADING_ROUTES, config.adapter_dirs), (FEEDBACK_ROUTES, config.feedback.enabled), (PAGE_ROUTES, config.page))
     routes = frozenset().union(*(routes for routes, is_there in optional if is_there))
     rules = Rules(settings.keys, limits, routes, reads_calls)
     max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs

@@ -87,12 +87,8 @@ class Review:
         }
 
     def note(self, place: int, verdict: Verdict) -> None:
-        """Keep a verdict on the question at a place; it is on the disk then.
-
-        Raises:
-            DataError: it is on another question.
-            ArtifactError: it cannot be written.
-        """
+        """Keep a verdict on the question at a place; it is on the disk then. Raises DataError where it is on another question and
+        ArtifactError where it cannot be written."""
         question = self._find(place)
         if verdict.id != question.id or (verdict.verdict == "edit" and not verdict.question.strip()):
             raise DataError(
@@ -103,11 +99,8 @@ class Review:
         append_line(self.path, asdict(verdict))
 
     def read_page(self, place: int, number: int) -> Page:
-        """The image or, after these, the evidence page, counted from 0, of the question at a place.
-
-        Raises:
-            DataError: the index does not have it.
-        """
+        """The image or, after these, the evidence page, counted from 0, of the question at a place. Raises DataError where the
+        index does not have it."""
         question = self._find(place)
         shown = [*question.images, *question.evidence]
         if number >= len(shown):
@@ -121,11 +114,8 @@ class Review:
         return page
 
     def draw_page(self, page: Page) -> bytes:
-        """The JPEG of a page: of the index or, of a PDF whose file is still there, as it is drawn now.
-
-        Raises:
-            DataError: there is neither, or it cannot be drawn.
-        """
+        """The JPEG of a page: of the index or, of a PDF whose file is still there, as it is drawn now. Raises DataError where
+        there is neither, or it cannot be drawn."""
         if page.image:
             stores = [self._index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)]
             return ImageStores(stores).find(page.image).read(page.image)

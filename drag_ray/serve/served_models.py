@@ -14,12 +14,7 @@ from drag_ray.serve.ingress.limits import refuse_unknown_model
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model as requests name it.
-
-    Attributes:
-        adapter: vLLM's `LoRARequest`; None for the base model.
-        record: how it is asked.
-    """
+    """A model as requests name it, its adapter (vLLM's `LoRARequest`; None for the base model), and how it is asked."""
 
     name: str
     adapter: Any
@@ -27,18 +22,12 @@ class ServedModel:
 
 
 class ServedModels:
-    """The base model and the adapters that are loaded at this moment.
+    """The base model and the adapters that are loaded at this moment, by vLLM's own mapping from names to `LoRARequest`s, which
+    changes as adapters are loaded.
 
-    Args:
-        adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
-        default_name: the name of the model that is asked where a request names none.
-        own: how the base model is asked, and adapters whose folders do not say.
-        use_model: stands around what is asked of a model.
-        question_weights: of models that are there from the start, by name, in place of those that they were trained with.
-
-    Raises:
-        DataError: the folder of an adapter says in no readable way how it is asked.
-    """
+    `own` says how the base model is asked, and adapters whose folders do not say; `question_weights` are those of models that are
+    there from the start, in place of those that they were trained with. Raises DataError where the folder of an adapter says in
+    no readable way how it is asked."""
 
     def __init__(
         self,
@@ -62,21 +51,14 @@ class ServedModels:
 
     @contextmanager
     def use(self, name: str) -> Generator[ServedModel]:
-        """The model of this name, which is not unloaded meanwhile; the default one where it is empty.
-
-        Raises:
-            DataError, RefusalError: as `choose`.
-        """
+        """The model of this name, which is not unloaded meanwhile; the default one where it is empty. Raises DataError or
+        RefusalError as `choose`."""
         with self._use_model(name or self._default_name):
             yield self.choose(name)
 
     def choose(self, name: str) -> ServedModel:
-        """The model of this name; the default one where it is empty.
-
-        Raises:
-            DataError: the adapter's folder says in no readable way how it is asked.
-            RefusalError: none is served by this name.
-        """
+        """The model of this name; the default one where it is empty. Raises DataError where the adapter's folder says in no
+        readable way how it is asked and RefusalError where none is served by this name."""
         name = name or self._default_name
         adapter = self._adapters.get(name)
         if adapter is None and name != self.base_name:

@@ -43,13 +43,8 @@ from drag_ray.storage.artifacts import require_manifest
 
 @dataclass(frozen=True)
 class Family:
-    """Models that write tool calls in one form, which stands in their chat templates.
-
-    Attributes:
-        mark: what no other family's template holds, of those that come after it in `FAMILIES`.
-        tool_calls: vLLM's parser of calls.
-        reasoning: vLLM's parser of reasoning, for those of the family that reason; empty where none is known.
-    """
+    """Models that write tool calls in one form, by a mark in their chat templates that no family after it in `FAMILIES` has, and
+    vLLM's parsers of their calls and, if known, of their reasoning."""
 
     mark: str
     tool_calls: str
@@ -84,15 +79,9 @@ class Parsers:
 
 
 def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: Iterable[AgentRecord]) -> Parsers:
-    """The parsers that the options name, or those of the model's family, which its chat template shows.
-
-    Args:
-        reasons: whether the model reasons unless it is told not to.
-        records: how the adapters are asked. One endpoint has one parser for all of its models, so what they learned goes before.
-
-    Raises:
-        ServeError: vLLM has no parser of this name.
-    """
+    """The parsers that the options name, or those of the model's family, which its chat template shows. One endpoint has one
+    parser for all of its models, so what the adapters of the records learned goes before. Raises ServeError where vLLM has no
+    parser of this name."""
     family = next((family for family in FAMILIES if family.mark in template), Family("", ""))
     agents = [record.agent for record in records]
     tool_calls = TRAINED_TOOL_CALLS if any(agent.protocol == "tools" for agent in agents) else family.tool_calls
@@ -107,11 +96,8 @@ def choose_parsers(config: ServeConfig, template: str, reasons: bool, records: I
 
 
 def read_template(model_dir: str) -> tuple[str, bool]:
-    """The chat template of a model, empty for one without, and whether the model reasons unless it is told not to.
-
-    Args:
-        model_dir: folder or Hugging Face name.
-    """
+    """The chat template of a model, empty for one without, and whether the model reasons unless it is told not to. `model_dir`:
+    folder or Hugging Face name."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(model_dir)
@@ -142,19 +128,10 @@ _logger = logging.getLogger(__name__)
 class AppSettings:
     """Settings of an engine's application. Ray keeps them as long as the endpoint runs, so they hold no key.
 
-    Attributes:
-        serve: its options without the key; folders are absolute and hold no symbolic links, and `adapter_places` is how many
-            adapters are there at least.
-        agent: how the base model is asked, and adapters that do not say how they are.
-        adapters: folders by name.
-        keys: recognise the keys; none where requests need none.
-        index_dir: the search index; empty for an endpoint without one, as is `run_dir`.
-        vectors_dir: that of its vectors, there or not.
-        trial: on requests that name no model.
-        question_weights: by the names of models that an evaluation found them for.
-        allows_prompt_logprobs: whether requests may ask for them. On a CPU they end vLLM's engine where requests to other
-            adapters are in its batch.
-    """
+    Of the options of `serve` folders are absolute and hold no symbolic links, and `adapter_places` is how many adapters are there
+    at least. `index_dir` is the search index, empty with all other folders for an endpoint without one; `vectors_dir` is there or
+    not. Where prompts' log-probabilities are not allowed, on a CPU, they end vLLM's engine where requests to other adapters are
+    in its batch."""
 
     serve: ServeConfig
     engine: EngineConfig
@@ -165,7 +142,6 @@ class AppSettings:
     index_dir: str = ""
     vectors_dir: str = ""
     run_dir: str = ""
-    feedback_dir: str = ""
     trial: Trial | None = None
     parsers: Parsers = field(default_factory=Parsers)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -174,11 +150,8 @@ class AppSettings:
 
 
 def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[Key] = ()) -> AppSettings:
-    """The settings of the engines.
-
-    Raises:
-        ConfigError, ServeError, SearchIndexError, ArtifactError, DamageError: as `stage.run`, before Ray is asked.
-    """
+    """The settings of the engines. Raises ConfigError, ServeError, SearchIndexError, ArtifactError, DamageError as `stage.run`,
+    before Ray is asked."""
     serve, engine = sections.serve, sections.engine
     adapters = resolve_adapters(serve, inputs.find("finetune"), engine.model)
     model_dir = resolve_model(engine.model)
@@ -187,13 +160,15 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
     agents = (sections.agent, *(record.agent for record in records.values()))
     for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
-    index_dir, vectors_dir = resolve_index(inputs.find("index")), ""
+    index_stage_dir = inputs.find("index")
+    index_dir, vectors_dir = resolve_index(index_stage_dir), ""
     if index_dir:
         vectors_dir = _check_searches(Path(index_dir).parent, inputs.find("embed"), serve, agents)
         check_groups(keys, read_access_column(Path(index_dir)))
     say_other_origins(index_dir, records, serve.evaluation)
-    index_stage_dir = inputs.find("index")
-    feedback_dir, run_dir = _open_feedback(serve, index_stage_dir), index_stage_dir and index_stage_dir.absolute().parent
+    run_dir = index_stage_dir and index_stage_dir.absolute().parent
+    if serve.feedback.enabled:
+        _open_feedback(run_dir)
     by_name = {name: records[name].agent if name in records else sections.agent for name in (serve.served_name, *adapters)}
     features = serve.rerank.features
     resolved = {
@@ -213,7 +188,6 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
         index_dir=index_dir,
         vectors_dir=vectors_dir,
         run_dir=str(run_dir or ""),
-        feedback_dir=feedback_dir,
         trial=open_trial(serve, run_dir, adapters, by_name) if run_dir else None,
         parsers=choose_parsers(serve, template, reasons, list(records.values())),
         question_weights=resolve_question_weights(serve, adapters),
@@ -222,12 +196,8 @@ def build_app_settings(sections: ServeSections, inputs: Inputs, keys: Sequence[K
 
 
 def resolve_index(index_dir: Path | None) -> str:
-    """The search index of the run's index stage, absolute; empty where that was never started.
-
-    Raises:
-        ArtifactError: the stage has not finished.
-        DamageError: it is not what was written.
-    """
+    """The search index of the run's index stage, absolute; empty where that was never started. Raises ArtifactError where the
+    stage has not finished and DamageError where it is not what was written."""
     if index_dir is None:
         return ""
     require_manifest(index_dir)
@@ -235,30 +205,18 @@ def resolve_index(index_dir: Path | None) -> str:
     return str((index_dir / "search_index").resolve())
 
 
-def _open_feedback(config: ServeConfig, index_dir: Path | None) -> str:
-    """The folder for feedback, beside that of the index stage, with the secret that all engines share; empty where none is taken.
-
-    Raises:
-        ConfigError: nothing is searched that could have feedback.
-        ArtifactError: the disk refuses.
-    """
-    if not config.feedback.enabled:
-        return ""
-    if index_dir is None:
+def _open_feedback(run_dir: Path | None) -> None:
+    """Make the secret that all engines share for feedback. Raises ConfigError where nothing is searched that could have feedback
+    and ArtifactError where the disk refuses."""
+    if run_dir is None:
         raise ConfigError("serve.feedback.enabled: the run has no index, so there are no searches. Run: python jobs/index.py")
-    folder = index_dir.absolute().parent / FEEDBACK_DIR_NAME
-    make_secret(folder)
-    return str(folder)
+    make_secret(run_dir / FEEDBACK_DIR_NAME)
 
 
 def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:
-    """The weights of the question that `serve.evaluation` found for the models that are served, by their names.
-
-    Raises:
-        ServeError: it found none for any of them.
-        ArtifactError: it has not finished.
-        DamageError: it is not what was written.
-    """
+    """The weights of the question that `serve.evaluation` found for the models that are served, by their names. Raises ServeError
+    where it found none for any of them; ArtifactError where it has not finished; and DamageError where it is not what was
+    written."""
     if config.evaluation is None:
         return {}
     found = read_question_weights(config.evaluation)
@@ -275,17 +233,17 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
 
 def check_index(index_dir: Path, embed_dir: Path | None, settings: AppSettings) -> None:
     """Refuse a newer index that could not be served from the start. Raises what `build_app_settings` does."""
-    for doubt in _list_doubts(index_dir / "search_index", settings.serve):
-        _refuse_doubt(doubt, settings.serve)
+    _refuse_doubts(index_dir / "search_index", settings.serve)
     for option, retrieval in (("serve", settings.serve.retrieval), ("agent", settings.agent.retrieval)):
         find_vectors(index_dir, embed_dir, retrieval, f"{option}.retrieval")
     settings.agent.load_tools().check_index(index_dir)
 
 
-def _refuse_doubt(doubt: str, config: ServeConfig) -> None:
-    if not config.rerank.other_index:
-        raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
-    _logger.warning(doubt)
+def _refuse_doubts(search_dir: Path, config: ServeConfig) -> None:
+    for doubt in _list_doubts(search_dir, config):
+        if not config.rerank.other_index:
+            raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
+        _logger.warning(doubt)
 
 
 def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig, agents: Iterable[AgentConfig]) -> str:
@@ -294,8 +252,7 @@ def _check_searches(index_dir: Path, embed_dir: Path | None, config: ServeConfig
     if embed_dir:
         require_manifest(embed_dir)
         refuse_damage(embed_dir, whole=True)
-    for doubt in _list_doubts(index_dir / "search_index", config):
-        _refuse_doubt(doubt, config)
+    _refuse_doubts(index_dir / "search_index", config)
     vectors_dir = find_vectors(index_dir, embed_dir, config.retrieval, "serve.retrieval")
     find_vectors(index_dir, embed_dir, config.trial.retrieval or "bm25", "serve.trial.retrieval")
     for agent in agents:

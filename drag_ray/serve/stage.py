@@ -31,23 +31,15 @@ _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: Callable[[], object] = lambda: None) -> str:
-    """Serve the base model and its adapters until Ctrl-C, or leave them running when `block` is False.
+    """Serve the base model and its adapters until Ctrl-C, or leave them running when `block` is False: `ray.serve.shutdown()`
+    ends them. Returns the endpoint's address, without a path. `start_ray` is called once all that can be wrong without Ray has
+    been looked at.
 
-    Args:
-        start_ray: called once all that can be wrong without Ray has been looked at.
-
-    Returns:
-        the endpoint's address, without a path. Without `block`, `ray.serve.shutdown()` ends it.
-
-    Raises:
-        ConfigError: the model is behind an endpoint, its chat template does not show the tools of an agent, the index has no
-            vectors of its pages and these are to be searched, or the model that is to order pages anew is none.
-        ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
-            before an engine starts), or the endpoint does not come up.
-        SearchIndexError: the run's index is of another layout.
-        ArtifactError: the run's index is unfinished or damaged.
-        MissingPackageError: vLLM is not installed, and there is no other machine.
-    """
+    Raises ConfigError where the model is behind an endpoint, its chat template does not show the tools of an agent, the index has
+    no vectors of its pages and these are to be searched, or the model that is to order pages anew is none; ServeError where other
+    machines are let in without a key, the port is in use, an adapter does not fit the base model (all before an engine starts),
+    or the endpoint does not come up; SearchIndexError and ArtifactError where the run's index is of another layout, unfinished or
+    damaged; MissingPackageError where vLLM is not installed, and there is no other machine."""
     sections.check()
     host, port = sections.serve.host, sections.serve.port
     keys = read_keys(sections.serve)
@@ -118,11 +110,8 @@ def build_url(host: str, port: int) -> str:
 
 
 def check_port_is_free(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on.
-
-    Raises:
-        ServeError: the port is in use, or the host is not an address of this machine.
-    """
+    """Refuse an address that cannot be listened on. Raises ServeError where the port is in use, or the host is not an address of
+    this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was in use a moment ago is free
@@ -140,11 +129,7 @@ def wait_until_ready(url: str, timeout_s: float) -> None:
     """Return as soon as the endpoint listens, whose engines run already.
 
     It asks for what is answered without an engine: where clients wait for the endpoint to start, their requests are all there
-    before this one.
-
-    Raises:
-        ServeError: it does not within `timeout_s` seconds; says what it answered last.
-    """
+    before this one. Raises ServeError where it does not within `timeout_s` seconds; says what it answered last."""
     deadline = time.monotonic() + timeout_s
     last = "nothing"
     while time.monotonic() < deadline:

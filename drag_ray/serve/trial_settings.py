@@ -18,13 +18,9 @@ _logger = logging.getLogger(__name__)
 def open_trial(
     config: ServeConfig, run_dir: Path, adapters: Mapping[str, Path], agents: Mapping[str, AgentConfig]
 ) -> Trial | None:
-    """The trial of the options, recorded in the ledger of the run; None for none.
-
-    Raises:
-        ConfigError: the challenger, or what stands for the champion, is not served, or cannot do what it is to do.
-        ServeError: the champion of the ledger is not served.
-        ArtifactError: the ledger cannot be read or written.
-    """
+    """The trial of the options, recorded in the ledger of the run; None for none. Raises ConfigError where the challenger, or
+    what stands for the champion, is not served, or cannot do what it is to do; ServeError where the champion of the ledger is not
+    served; and ArtifactError where the ledger cannot be read or written."""
 
     def read_weights(name: str) -> str:
         path = adapters[name] / ADAPTER_WEIGHTS_NAME if name in adapters else None

@@ -32,15 +32,8 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call.
-
-    Attributes:
-        text: what the policy is told, also of a failure.
-        error: what went wrong; empty if nothing did.
-        seconds: how long it ran.
-        images: what the policy is shown beside the text.
-        kept_images: names of the images that stay in the prompt; None for all.
-    """
+    """The outcome of a call: what the policy is told, also of a failure, the error, empty if there is none, how long the call
+    ran, the images that the policy is shown beside the text, and the names of those that stay in the prompt; None for all."""
 
     text: str
     error: str = ""

@@ -22,12 +22,7 @@ CheckAddress = Callable[[str], bool]
 
 @dataclass(slots=True)
 class Budget:
-    """Time and bytes of one fetch, its redirects included.
-
-    Attributes:
-        timeout_s: seconds, from its making on.
-        max_bytes: bytes that are received.
-    """
+    """Seconds, from its making on, and received bytes of one fetch, its redirects included."""
 
     timeout_s: float
     max_bytes: int
@@ -138,14 +133,8 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The response.
-
-    Attributes:
-        url: where from, after redirects.
-        content_type: as the server says, in lower case and without parameters.
-        charset: likewise; empty if it says none.
-        data: unpacked.
-    """
+    """The response: where from, after redirects; type and charset as the server says, in lower case and without parameters, the
+    latter empty if it says none; and its data, unpacked."""
 
     url: str
     content_type: str

@@ -13,11 +13,8 @@ _PREFIXES = (f"#/{_DEFINITIONS}/", "#/definitions/")
 
 
 def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of an object with each reference replaced by what it refers to, and without titles.
-
-    Raises:
-        ValueError: it is none of an object, or a reference leads to itself or nowhere.
-    """
+    """A schema of an object with each reference replaced by what it refers to, and without titles. Raises ValueError where it is
+    none of an object, or a reference leads to itself or nowhere."""
     definitions = {**schema.get("definitions", {}), **schema.get(_DEFINITIONS, {})}
     simplified = _simplify(schema, definitions, ())
     if simplified.get("type") != "object":
@@ -66,33 +63,21 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True)
 class Function:
-    """A function that the model can call.
-
-    Attributes:
-        name: what the model calls it by; letters, digits, `_` and `-`.
-        description: what it does, for the model.
-        arguments: their types, and a description of each for the model.
-    """
+    """A function that the model can call by its name (letters, digits, `_` and `-`), with a description of it and of its
+    arguments for the model."""
 
     name: str
     description: str
     arguments: type[BaseModel]
 
     def describe(self) -> dict[str, Any]:
-        """The function as a chat template takes it, in OpenAI's form.
-
-        Raises:
-            ConfigError: its arguments cannot be said in JSON schema without a circle of references.
-        """
+        """The function as a chat template takes it, in OpenAI's form. Raises ConfigError where its arguments cannot be said in
+        JSON schema without a circle of references."""
         function = {"name": self.name, "description": self.description, "parameters": self._build_parameters()}
         return {"type": "function", "function": function}
 
     def read_arguments(self, arguments: str) -> Any:
-        """The model's JSON arguments, validated.
-
-        Raises:
-            ToolError: it is not what the function takes.
-        """
+        """The model's JSON arguments, validated. Raises ToolError where it is not what the function takes."""
         try:
             return self.arguments.model_validate_json(arguments)
         except (ValidationError, RecursionError) as error:

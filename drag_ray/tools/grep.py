@@ -48,23 +48,21 @@ def grep(arguments: GrepArguments, workspace: Workspace) -> Observation:
     much, or the collection does not have the file."""
     pattern = _to_pattern(arguments)
     lines: list[str] = []
-    num_found, num_pages, is_whole = 0, 0, True
+    num_found, seen, is_whole = 0, set[int](), True
     deadline = time.monotonic() + _BUDGET_S
-    for page in workspace.pages.read_file(workspace.resolve_file(arguments.file)):
-        num_pages += 1
-        for chunk in _cut_lines(page.text):
-            is_whole = time.monotonic() < deadline
-            if not is_whole:
-                break
-            for line in _find_lines(chunk, pattern):
-                num_found += 1
-                if len(lines) < MAX_LINES:
-                    lines.append(f"{page.file}#{page.page_number}: {line}")
+    file = workspace.resolve_file(arguments.file)
+    chunks = ((page, chunk) for page in workspace.pages.read_file(file) for chunk in _cut_lines(page.text))
+    for page, chunk in chunks:
+        seen.add(page.page_number)
+        is_whole = time.monotonic() < deadline
         if not is_whole:
             break
-    if not num_pages:
+        found = [f"{page.file}#{page.page_number}: {line}" for line in _find_lines(chunk, pattern)]
+        num_found += len(found)
+        lines += found[: MAX_LINES - len(lines)]
+    if not seen:
         raise ToolError(f"there is no file {arguments.file[:200]!r}; give the name as a search shows it")
-    return Observation("\n".join([_describe(arguments, num_found, num_pages, is_whole), *lines]))
+    return Observation("\n".join([_describe(arguments, num_found, len(seen), is_whole), *lines]))
 
 
 def _to_pattern(arguments: GrepArguments) -> str:

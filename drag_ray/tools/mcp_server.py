@@ -51,14 +51,10 @@ class MountedTool(Tool):
             raise ConfigError(f"tool {self.name!r}: its arguments have no JSON schema that can be shown: {error}") from None
 
 
+@cache
 def connect(config: McpServerConfig) -> "McpServer":
     """The one connection of this process to a server, which is made with the first question."""
-    return _connect(config.model_dump_json())
-
-
-@cache
-def _connect(config: str) -> "McpServer":
-    return McpServer(McpServerConfig.model_validate_json(config))
+    return McpServer(config)
 
 
 class McpServer:
@@ -173,14 +169,11 @@ class McpServer:
 
 
 async def _list_tools(client: Any) -> list[Any]:
-    tools: list[Any] = []
-    cursor = None
-    while True:
-        page = await client.list_tools(cursor=cursor) if cursor else await client.list_tools()
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor or len(tools) > _MAX_TOOLS:
-            break
+    page = await client.list_tools()
+    tools: list[Any] = page.tools
+    while page.next_cursor and len(tools) <= _MAX_TOOLS:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools = [*tools, *page.tools]
     if len(tools) > _MAX_TOOLS:
         raise ToolError(f"the server has more than {_MAX_TOOLS} tools")
     return tools

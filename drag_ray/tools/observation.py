@@ -9,12 +9,8 @@ ERROR_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class ObservedImage:
-    """An image that a tool shows.
-
-    Attributes:
-        picture: a PIL image, or the key of one in a store of the run.
-        caption: what it is, in a few words; its name is not known before it is shown.
-    """
+    """An image that a tool shows, as a PIL image or the key of one in a store of the run, and what it is, in a few words; its
+    name is not known before it is shown."""
 
     picture: Any
     caption: str
@@ -22,13 +18,8 @@ class ObservedImage:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A tool's result: text, and images after it.
-
-    Attributes:
-        text: what the policy is told.
-        images: what it is shown; of a tool that says so (`Tool.shows_images`).
-        kept_images: names of the images that stay in the prompt, of those that were there before; None for all.
-    """
+    """A tool's result: what the policy is told, what it is shown after it, by a tool that says so (`Tool.shows_images`), and the
+    names of the images that stay in the prompt, of those that were there before; None for all."""
 
     text: str
     images: tuple[ObservedImage, ...] = ()

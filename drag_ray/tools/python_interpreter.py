@@ -24,7 +24,7 @@ class PythonInterpreterArguments(Arguments):
 def make_tool(options: ToolOptions) -> Tool:
     """The tool, with a sandbox that has been attacked in vain. Raises ConfigError where this machine has none."""
     try:
-        sandbox = open_sandbox(options.python_interpreter)
+        sandbox = open_sandbox(options.python_interpreter)  # pyright: ignore[reportArgumentType] (it is frozen, and so has a hash)
     except ConfigError as error:
         raise ConfigError(
             f"agent.tools: python_interpreter runs nothing unprotected, and this machine has no sandbox: {error}"

@@ -52,12 +52,9 @@ def load_toolset(
 ) -> Toolset:
     """The tools of these names; the same ones for the same names, as long as the process lives.
 
-    The name of a server stands for all of its tools. Only servers that are named are asked.
-
-    Raises:
-        ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
-            tools, a tool needs what is not there, or what it says of itself cannot be shown to a model.
-    """
+    The name of a server stands for all of its tools. Only servers that are named are asked. Raises ConfigError where a module
+    cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two tools, a tool needs what is
+    not there, or what it says of itself cannot be shown to a model."""
     by_name: dict[str, list[Function]] = {name: [_load_shipped(name, options)] if name in names else [] for name in TOOLS}
     for module in modules:
         tool = _load_module(module)
@@ -68,7 +65,7 @@ def load_toolset(
     for server in servers:
         if server.name in by_name:
             raise ConfigError(f"agent.mcp_servers: {server.name!r} is the name of something else too. Rename it.")
-        by_name[server.name] = [*connect(server).mount()] if server.name in names else []
+        by_name[server.name] = list[Function](connect(server).mount()) if server.name in names else []  # pyright: ignore[reportArgumentType] (it is frozen)
     if unknown := [name for name in names if name not in by_name]:
         raise ConfigError(
             f"agent.tools: unknown {', '.join(map(repr, unknown))}. Known: {', '.join(by_name)}. Name the module of "

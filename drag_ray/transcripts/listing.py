@@ -23,20 +23,8 @@ SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _DESCENDING = ("gain", "turns", "tokens", "seconds")
 
 _COLUMNS = (
-    "id",
-    "question_id",
-    "question",
-    "sample_index",
-    "preset",
-    "stop_reason",
-    "final_answer",
-    "error",
-    "duration_s",
-    "hinted",
-    "depth",
-    "question_rank",
-    "policy",
-    "task",
+    *("id", "question_id", "question", "sample_index", "preset", "policy", "task", "hinted", "depth", "question_rank"),
+    *("stop_reason", "final_answer", "error", "duration_s"),
 )
 _TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "num_completion_tokens")
 
@@ -46,11 +34,8 @@ class Selection:
     """Filters, order and limit of a listing; empty filters are off.
 
     `question` is a part of the question's text, whatever its case; `id` a trajectory's id or its first part (as of a question).
-    `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.gain`).
-
-    Raises:
-        ConfigError: there is no such outcome or order.
-    """
+    `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.gain`). Raises
+    ConfigError where there is no such outcome or order."""
 
     outcome: Outcome | None = None
     question: str = ""
@@ -65,13 +50,9 @@ class Selection:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The trajectory files below a run, a stage or a folder of rollouts, or the one file.
-
-    Raises:
-        DataError: there are none.
-        ArtifactError: a folder cannot be listed.
-        DamageError: they are of a finished stage, and not what it has written.
-    """
+    """The trajectory files below a run, a stage or a folder of rollouts, or the one file. Raises DataError where there are none;
+    ArtifactError where a folder cannot be listed; and DamageError where they are of a finished stage, and not what it has
+    written."""
     if path.is_file():
         return [path]
     if not path.is_dir():

@@ -32,12 +32,8 @@ class Picture:
 
 
 class ThumbnailStore:
-    """The pictures of the pages of one run, and those that its rollouts have seen.
-
-    Args:
-        index_dir: the folder of the index stage, None if it is not known: then no page has a picture.
-        image_dirs: stores of what tools returned.
-    """
+    """The pictures of the pages of one run, if the folder of its index stage is known, and those that its rollouts have seen:
+    `image_dirs` are stores of what tools returned."""
 
     def __init__(self, index_dir: Path | None, image_dirs: Sequence[Path] = ()) -> None:
         self._pages_path = index_dir / "pages.parquet" if index_dir else None
@@ -45,13 +41,8 @@ class ThumbnailStore:
         self._images = ImageStores((*of_index, *image_dirs))
 
     def find(self, pages: Iterable[Evidence], seen_from: Path) -> dict[Evidence, Picture]:
-        """The pictures of those of the pages that have one; whether their files are still there is not looked at. Raises
-        ArtifactError where the pages cannot be read.
-
-        Args:
-            pages: pages of the collection, or not.
-            seen_from: the folder that the paths of the pictures are relative to.
-        """
+        """The pictures of those of the pages that have one, with paths as seen from a folder; whether their files are still there
+        is not looked at. Raises ArtifactError where the pages cannot be read."""
         if self._pages_path is None or not os.path.lexists(self._pages_path):
             return {}
         wanted = pl.DataFrame([(page.file, page.page_number) for page in set(pages)], _KEY_SCHEMA, orient="row")

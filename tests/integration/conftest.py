@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 
 WITH_ENGINE = (
     *("page_images", "rerank_turns_engine", "tool_turns_engine"),
-    *("rl_images", "rl_stage", "serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
+    *("rl_images", "rl_stage", "serve_routes", "serve_stage", "whole_loop"),
 )
 """Files whose tests start vLLM, but for three that have one small engine for a short time."""
 LONGEST = (
-    *("whole_loop", "serve_stage", "serve_adapters", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
+    *("whole_loop", "serve_stage", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
     *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embed_stage"),
     "deepspeed",
 )
-"""Files that begin before all others, so that none is still under way when a process has nothing left to do; `serve_adapters`,
-which wants most memory, before the engine that others share is there."""
+"""Files that begin before all others, so that none is still under way when a process has nothing left to do."""
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # before PyTorch is imported
 os.environ |= {"RAY_prestart_worker_first_driver": "0"}  # those would end unused: our workers have variables of their own
 _STATUS = pytest.StashKey[int]()

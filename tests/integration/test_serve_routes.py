@@ -6,10 +6,7 @@ gets the guard's 404. A new vLLM with a new route fails here until somebody has 
 
 import asyncio
 import base64
-import http.server
 import io
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import pytest
 from app_settings import build_app_settings
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from starlette.testclient import TestClient
+from web_servers import reply, serve
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.embedded import embedded_model_dir
@@ -119,6 +117,8 @@ def test_every_route_of_vllm_is_known_and_open_closed_or_behind_the_key(adapter_
     for method, path in allowed:
         assert ask(app, method, path, {}).status_code == 401, path
         assert ask(app, method, path, given_key).status_code not in (401, 403, 404), path
+    if adapter_dirs:
+        assert ask(app, "POST", "/v1/load_lora_adapter", given_key).status_code == 400  # what a route refuses is an answer
     for method, path in OPEN:
         assert ask(app, method, path, {}).status_code == 500, path  # let through: it looks for an engine
 
@@ -130,19 +130,6 @@ def test_answers_carry_nothing_that_lets_a_web_page_read_them() -> None:
         assert not [name for name in ask(app, method, path, headers).headers if name.startswith("access-control")]
 
 
-class _Image(http.server.BaseHTTPRequestHandler):
-    asked: list[str]
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        self.send_response(302 if self.path == "/moved" else 404)
-        self.send_header("Location", "/image.png")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep the test's output clean."""
-
-
 def test_an_engine_has_room_for_adapters_where_some_are_served_or_may_be(tmp_path: Path) -> None:
     base = make_settings()
     assert not build_serving_args(base).enable_lora
@@ -150,27 +137,15 @@ def test_an_engine_has_room_for_adapters_where_some_are_served_or_may_be(tmp_pat
     assert build_serving_args(make_settings(adapter_dirs=(str(tmp_path),))).enable_lora
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[str, list[str]]]:
-    handler = type("Handler", (_Image,), {"asked": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
-        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        yield f"127.0.0.1:{listening.server_port}", handler.asked
-        listening.shutdown()
-
-
 @pytest.fixture(scope="module")
 def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY)
 
 
-def test_a_request_makes_the_endpoint_fetch_nothing_and_unpack_no_huge_picture(
-    server: tuple[str, list[str]], vision_model: Path, tmp_path: Path
-) -> None:
+def test_a_request_makes_the_endpoint_fetch_nothing_and_unpack_no_huge_picture(vision_model: Path, tmp_path: Path) -> None:
     from PIL import Image
     from vllm.renderers.chat_utils import parse_chat_messages_async
 
-    address, asked = server
     model_config = build_serving_args(make_settings(str(vision_model))).create_model_config()
 
     async def show(url: str) -> Any:
@@ -180,12 +155,15 @@ def test_a_request_makes_the_endpoint_fetch_nothing_and_unpack_no_huge_picture(
 
     path = tmp_path / "page.png"
     Image.new("RGB", (32, 32)).save(path)
-    for url in (f"http://{address}/image.png", f"http://{address}/moved", f"HTTP://{address}/", f"http://none@{address}/"):
-        with pytest.raises(ValueError, match="none: send images as data: URLs"):
-            asyncio.run(show(url))
+    with serve() as server:
+        address = f"127.0.0.1:{server.port}"
+        server.replies |= {"/image.png": reply(status="404 None"), "/moved": reply(status="302 Found", Location="/image.png")}
+        for url in (f"http://{address}/image.png", f"http://{address}/moved", f"HTTP://{address}/", f"http://none@{address}/"):
+            with pytest.raises(ValueError, match="none: send images as data: URLs"):
+                asyncio.run(show(url))
+        assert not server.requests
     with pytest.raises(RuntimeError, match="Cannot load local files"):
         asyncio.run(show(path.as_uri()))
-    assert not asked
     build()  # the limit is the application's
     large = io.BytesIO()
     Image.new("1", (8_000, 7_000)).save(large, "PNG")

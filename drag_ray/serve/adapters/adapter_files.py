@@ -25,12 +25,8 @@ _logger = logging.getLogger(__name__)
 
 def resolve_adapters(config: ServeConfig, finetune_dir: Path | None, model: str) -> dict[str, Path]:
     """Adapter folders by the name that requests use; without any configured, the finetune stage's own as `tuned`, unless the
-    model that is served is the stage's.
-
-    Raises:
-        ServeError: an adapter has the name of the base model.
-        DamageError: the finetune stage's own is not what was written.
-    """
+    model that is served is the stage's. Raises ServeError where an adapter has the name of the base model and DamageError where
+    the finetune stage's own is not what was written."""
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
     if not config.adapters and finetune_dir:
         refuse_damage(finetune_dir, whole=True, but=(MERGED_DIR_NAME,))
@@ -53,11 +49,8 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None, model: str)
 
 
 def resolve_adapter_dirs(config: ServeConfig) -> tuple[Path, ...]:
-    """The folders from which adapters may be loaded at run time, as paths that hold no symbolic link.
-
-    Raises:
-        ServeError: one is no folder.
-    """
+    """The folders from which adapters may be loaded at run time, as paths that hold no symbolic link. Raises ServeError where one
+    is no folder."""
     for folder in config.adapter_dirs:
         if not folder.is_dir():
             raise ServeError(f"serve.adapter_dirs: {str(folder)!r} is no folder. Make it, or name another.")
@@ -67,11 +60,8 @@ def resolve_adapter_dirs(config: ServeConfig) -> tuple[Path, ...]:
 def read_adapters(adapters: dict[str, Path], base_dir: str, model: str, host: AgentConfig) -> dict[str, AgentRecord]:
     """Agent records of the adapters that have one.
 
-    What cannot be served is refused here, while that costs little, before an engine starts.
-
-    Raises:
-        ServeError: names the adapter, its base model and the one to be served.
-    """
+    What cannot be served is refused here, while that costs little, before an engine starts. Raises ServeError, which names the
+    adapter, its base model and the one to be served."""
     base = read_base_model(base_dir, name=model)
     records: dict[str, AgentRecord] = {}
     for name, adapter_dir in adapters.items():
@@ -84,23 +74,16 @@ def read_adapters(adapters: dict[str, Path], base_dir: str, model: str, host: Ag
 
 
 def _read_checked(adapter_dir: Path, base: BaseModel, host: AgentConfig) -> AgentRecord | None:
-    """The agent record of an adapter that can be served; None where it has none.
-
-    Raises:
-        TrainError, DataError: it is one of another base model, broken, or a reward model, or says in no readable way how it is
-            asked.
-    """
+    """The agent record of an adapter that can be served; None where it has none. Raises TrainError or DataError where it is one
+    of another base model, broken, or a reward model, or says in no readable way how it is asked."""
     check_adapter_writes(adapter_dir)
     check_adapter_fits(base, adapter_dir)
     return read_record(adapter_dir, host)
 
 
 def compute_max_lora_rank(config: ServeConfig, adapters: dict[str, Path]) -> int:
-    """The smallest rank that vLLM knows and that every adapter fits into.
-
-    Raises:
-        ServeError: the rank is above vLLM's highest, or above the configured one.
-    """
+    """The smallest rank that vLLM knows and that every adapter fits into. Raises ServeError where the rank is above vLLM's
+    highest, or above the configured one."""
     highest = max((read_rank(path) for path in adapters.values()), default=0)
     wanted = config.max_lora_rank or max(16, highest)
     if highest > wanted:
@@ -112,19 +95,12 @@ def compute_max_lora_rank(config: ServeConfig, adapters: dict[str, Path]) -> int
 
 
 def say_other_origins(index_dir: str, records: Mapping[str, AgentRecord], evaluation: Path | None) -> None:
-    """Say in the log which adapters, and whether the evaluation, were made with another index than is served.
+    """Say in the log which adapters, and whether the evaluation whose findings are used, were made with another index than is
+    served.
 
-    A policy may well find pages of another collection, and an index grows; so that is said and not refused.
-
-    Args:
-        index_dir: the search index; empty for an endpoint without one.
-        records: how adapters are asked, by name.
-        evaluation: whose findings are used, if any are.
-
-    Raises:
-        SearchIndexError: the index is none that can be read.
-        ArtifactError, DamageError: the evaluation has not finished, or is not what was written.
-    """
+    A policy may well find pages of another collection, and an index grows; so that is said and not refused. Raises
+    SearchIndexError where the index is none that can be read; and ArtifactError or DamageError where the evaluation has not
+    finished, or is not what was written."""
     if not index_dir:
         return
     served = read_fingerprint(Path(index_dir))
@@ -148,12 +124,7 @@ def describe_other_index(made_with: str, served: str) -> str:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """An adapter that may be loaded, from the folder in which it really lies.
-
-    Attributes:
-        replaces: whether it may take the place of another one of its name.
-        warning: what is to be said of it.
-    """
+    """An adapter that may be loaded, from the folder in which it really lies; perhaps in place of another one of its name."""
 
     name: str
     path: str
@@ -163,15 +134,8 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class AdapterFolders:
-    """The folders from which adapters may be loaded while the endpoint runs.
-
-    Attributes:
-        config: has the folders, absolute, without symbolic links, and the base model's name, which no adapter may take.
-        base: the model that the adapters must be made for.
-        host: the endpoint's own agent.
-        max_rank: the highest that engines have room for.
-        index_fingerprint: of the index that is served; empty where there is none.
-    """
+    """The folders from which adapters may be loaded while the endpoint runs: those of `config`, absolute and without symbolic
+    links. `base` is the model that adapters must be made for, `host` the endpoint's own agent."""
 
     config: ServeConfig
     base: BaseModel
@@ -180,12 +144,8 @@ class AdapterFolders:
     index_fingerprint: str = ""
 
     def check(self, body: dict[str, Any]) -> LoadRequest:
-        """The checked request to load an adapter.
-
-        Raises:
-            RefusalError: the name or the folder cannot be, the adapter does not fit the base model, or it says in no readable
-                way how it is asked.
-        """
+        """The checked request to load an adapter. Raises RefusalError where the name or the folder cannot be, the adapter does
+        not fit the base model, or it says in no readable way how it is asked."""
         name, path, replaces = body.get("lora_name"), body.get("lora_path"), body.get("load_inplace", False)
         if not isinstance(name, str) or not isinstance(path, str) or not isinstance(replaces, bool):
             raise RefusalError(

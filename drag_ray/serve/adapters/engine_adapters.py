@@ -31,10 +31,7 @@ _ROUNDING = 1e-5
 
 async def check_effect(engine: Any, adapter: Any) -> None:
     """Compare what an engine (vLLM's `AsyncLLM`) expects after a short text with the adapter (a `LoRARequest`) and without.
-
-    Raises:
-        ServeError: they are not numbers, or differ no more than those of the base model, read twice, do.
-    """
+    Raises ServeError where they are not numbers, or differ no more than those of the base model, read twice, do."""
     base, adapted, again = [await _read_logprobs(engine, reader) for reader in (None, adapter, None)]
     if not all(map(math.isfinite, adapted.values())):
         raise ServeError("the probabilities that the model gives with it are no numbers. Train again with a lower learning rate")
@@ -103,12 +100,9 @@ def build_table(folders: dict[str, str]) -> AdapterTable:
 
 
 class EngineAdapters:
-    """Keeps the adapters of one engine. Every request names its adapter by the time that it is admitted, and keeps that one:
-    an adapter whose name is gone, or given to another, stays in the engine until its last request is over.
-
-    Args:
-        check_effect: is asked of each adapter that was loaded, before anybody is answered by it.
-    """
+    """Keeps the adapters of one engine. Every request names its adapter by the time that it is admitted, and keeps that one: an
+    adapter whose name is gone, or given to another, stays in the engine until its last request is over. `check_effect`: is asked
+    of each adapter that was loaded, before anybody is answered by it."""
 
     def __init__(self, base_name: str, check_effect: CheckEffect = check_effect) -> None:
         self._check_effect = check_effect
@@ -124,22 +118,14 @@ class EngineAdapters:
         self._links = tempfile.TemporaryDirectory(prefix="drag_ray_adapters_")
 
     def start(self, engine: Any, by_name: dict[str, Any]) -> None:
-        """Load into this engine from now on.
-
-        Args:
-            engine: vLLM's `AsyncLLM`.
-            by_name: vLLM's own mapping from names to `LoRARequest`s, by which it knows an adapter in a request.
-        """
+        """Load into this engine, vLLM's `AsyncLLM`, from now on. `by_name` is vLLM's own mapping from names to `LoRARequest`s, by
+        which it knows an adapter in a request."""
         self._engine, self._by_name = engine, by_name
 
     @contextmanager
     def use(self, name: str) -> Generator[None]:
         """A request to the base model, which an empty name means too, or to the adapter that has this name now, which stays in
-        the engine meanwhile.
-
-        Raises:
-            RefusalError: no model has this name, or its adapter is being unloaded.
-        """
+        the engine meanwhile. Raises RefusalError where no model has this name, or its adapter is being unloaded."""
         adapter = self._by_name.get(name)
         number = adapter.lora_int_id if adapter else 0
         if number in self._removals or not (adapter or name in ("", self._base_name)):
@@ -154,26 +140,17 @@ class EngineAdapters:
                 self._idle[number].set()
 
     async def load(self, adapter: Adapter) -> None:
-        """Load an adapter that a table is going to name; nobody is answered by it before.
-
-        Raises:
-            RefusalError: vLLM cannot load it, or writes no otherwise with it than without.
-        """
+        """Load an adapter that a table is going to name; nobody is answered by it before. Raises RefusalError where vLLM cannot
+        load it, or writes no otherwise with it than without."""
         async with self._loading:
             await self._load(adapter)
 
     async def hold(self, table: AdapterTable, *, needs_all: bool = False) -> None:
         """Have the adapters of a table, and give up others; nothing is done if the engine has this table or a newer one.
 
-        All are loaded before any name changes, so that each name is that of one adapter throughout.
-
-        Args:
-            needs_all: refuse an adapter that cannot be loaded. Otherwise the log says so, and the engine goes on without it:
-                what was loaded once may be gone when another engine starts.
-
-        Raises:
-            RefusalError: as `load`, with `needs_all`; names are as they were.
-        """
+        All are loaded before any name changes, so that each name is that of one adapter throughout. With `needs_all` an adapter
+        that cannot be loaded raises a RefusalError, and names are as they were; otherwise the log says so, and the engine goes on
+        without it: what was loaded once may be gone when another engine starts."""
         async with self._loading:
             if table.version <= self.table.version:
                 return
@@ -241,10 +218,7 @@ CallRegistry = Callable[..., Awaitable[Any]]
 
 class AdapterRegistry:
     """Keeps the table of adapters. Changes are made one after another; only the wait for requests under way is not in the line.
-
-    Args:
-        places: adapters that an engine can hold at once; None for any number.
-    """
+    `places`: adapters that an engine can hold at once; None for any number."""
 
     def __init__(self, table: AdapterTable, places: int | None, broadcast: Broadcast) -> None:
         self._table = table
@@ -260,23 +234,14 @@ class AdapterRegistry:
         return self._table
 
     async def load(self, name: str, path: str, replaces: bool) -> None:
-        """Load an adapter into all engines, to the end even if who asked for it hangs up.
-
-        Args:
-            path: its folder, which all engines can read.
-            replaces: whether it may take the name of another adapter, whose requests go on with that one and are waited for.
-
-        Raises:
-            RefusalError: the name is taken, no place is left, or an engine cannot load it. Nothing has changed then.
-        """
+        """Load an adapter into all engines, which can read its folder, to the end even if who asked for it hangs up. One that
+        `replaces` may take the name of another, whose requests go on with that one and are waited for. Raises RefusalError where
+        the name is taken, no place is left, or an engine cannot load it. Nothing has changed then."""
         await asyncio.shield(self._load(name, path, replaces))
 
     async def unload(self, name: str) -> None:
-        """Unload an adapter from all engines, once the requests that use it are over; new ones are refused at once.
-
-        Raises:
-            RefusalError: there is no such adapter.
-        """
+        """Unload an adapter from all engines, once the requests that use it are over; new ones are refused at once. Raises
+        RefusalError where there is no such adapter."""
         await asyncio.shield(self._unload(name))
 
     async def _load(self, name: str, path: str, replaces: bool) -> None:

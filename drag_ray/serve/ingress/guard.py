@@ -61,13 +61,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """Access rules of the guard.
-
-    Attributes:
-        keys: recognise the keys of which requests must carry one; none where they need none.
-        optional_routes: those of `LOADING_ROUTES`, `FEEDBACK_ROUTES` and `PAGE_ROUTES` that the endpoint has.
-        reads_calls: whether calls of functions are read out of the replies to chats.
-    """
+    """Access rules of the guard: `keys` of which requests must carry one, if there are any, those of `LOADING_ROUTES`,
+    `FEEDBACK_ROUTES` and `PAGE_ROUTES` that the endpoint has, and whether calls of functions are read out of the replies to
+    chats."""
 
     keys: Sequence[KeyHash]
     limits: Limits
@@ -78,13 +74,8 @@ class Rules:
 class Guard:
     """ASGI middleware: lets through what the rules allow and answers everything else itself, with OpenAI's error object.
 
-    Requests that need an engine which has died are told to come back, those among them that it was answering.
-
-    Args:
-        use_model: stands around requests that generate.
-        has_died: whether the engine is gone for good.
-        admission: where requests that need an engine wait for it; None lets them all through. No other request waits.
-    """
+    `use_model` stands around requests that generate. Requests that need an engine wait for it at the `admission`, where there is
+    one; once it has died they are told to come back, those among them that it was answering."""
 
     def __init__(
         self,
@@ -161,11 +152,8 @@ class Guard:
             await build_answer(self._note_death())(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive) -> tuple[Receive, str]:
-        """The request's body and the model that is to generate, empty for none, if it may go through.
-
-        Raises:
-            RefusalError: it may not.
-        """
+        """The request's body and the model that is to generate, empty for none, if it may go through. Raises RefusalError where
+        it may not."""
         route = (scope["method"], scope["path"])
         if route not in self._allowed:
             methods = ", ".join(sorted(method for method, path in self._allowed if path == scope["path"]))

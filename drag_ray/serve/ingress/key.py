@@ -69,11 +69,8 @@ def find_key(keys: Sequence[KeyHash], candidate: bytes) -> KeyHash | None:
 
 
 def check_groups(keys: Sequence[Key | KeyHash], access_column: str) -> None:
-    """Refuse an index whose documents are for some groups alone where keys do not say which they may see, and the reverse.
-
-    Raises:
-        ServeError: says what to write into the file of keys.
-    """
+    """Refuse an index whose documents are for some groups alone where keys do not say which they may see, and the reverse. Raises
+    ServeError, which says what to write into the file of keys."""
     if access_column and (not keys or any(key.groups is None for key in keys)):
         raise ServeError(
             f"the index has documents for some groups alone (corpus.access_column {access_column!r}), and the endpoint has "
@@ -94,11 +91,8 @@ def _hash(salt: bytes, key: bytes) -> bytes:
 
 def read_keys(config: ServeConfig) -> tuple[Key, ...]:
     """The keys of which requests must carry one, from the file that the options name or from the environment; empty for none.
-
-    Raises:
-        ServeError: the file cannot be read or others may read it, a key is too short or cannot stand in a header,
-            or there is none and the endpoint would listen beyond this machine.
-    """
+    Raises ServeError where the file cannot be read or others may read it, a key is too short or cannot stand in a header, or
+    there is none and the endpoint would listen beyond this machine."""
     if config.api_key.get_secret_value():
         keys, source = (Key(config.api_key.get_secret_value()),), "serve.api_key"
     elif config.api_key_file:

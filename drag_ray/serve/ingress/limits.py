@@ -57,11 +57,7 @@ def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request.
-
-    Attributes:
-        allows_prompt_logprobs: whether a request may ask for them.
-    """
+    """Limits of one request."""
 
     config: ServeConfig
     allows_prompt_logprobs: bool = True
@@ -93,11 +89,8 @@ class Limits:
             ) from None
 
     def check_values(self, body: dict[str, Any]) -> None:
-        """Refuse a request that holds more values or images than anybody means.
-
-        Raises:
-            RefusalError: says how many there may be.
-        """
+        """Refuse a request that holds more values or images than anybody means. Raises RefusalError, which says how many there
+        may be."""
         num_values = num_media = 0
         pending: list[Any] = [{**body, "prompt": None}]
         while pending:
@@ -113,11 +106,7 @@ class Limits:
 
     def check_generation(self, body: dict[str, Any]) -> None:
         """Refuse a request for more or longer replies, or that would hold up the others, in the spelling of any of the three
-        routes that generate.
-
-        Raises:
-            RefusalError: names what was asked for and the limit.
-        """
+        routes that generate. Raises RefusalError, which names what was asked for and the limit."""
         grammars = _list_grammars(body)
         if grammars and not self.config.grammars:
             raise RefusalError(400, f"{grammars[0]}: the endpoint allows no constrained replies except JSON (serve.grammars).")

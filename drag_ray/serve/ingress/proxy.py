@@ -33,11 +33,7 @@ _TAKE_REQUESTS = {"RUNNING", "RECOVERING"}
 
 @dataclass(frozen=True)
 class RunningReplicas:
-    """Replicas of Ray Serve's applications that take requests.
-
-    Attributes:
-        addresses: `HOST:PORT` of those among them that listen for themselves.
-    """
+    """Replicas of Ray Serve's applications that take requests, and `HOST:PORT` of those among them that listen for themselves."""
 
     number: int
     addresses: tuple[str, ...] = ()
@@ -111,11 +107,7 @@ class EngineWatch:
     """Cached lookup of running engines as requests come.
 
     A request waits for the answer only where it is the first, where none ran the last time, where that was long ago, or an engine
-    has died; otherwise it costs nothing.
-
-    Args:
-        find_engines: the engines that can answer; None where that is not known. May block.
-    """
+    has died; otherwise it costs nothing. `find_engines`: the engines that can answer; None where that is not known. May block."""
 
     def __init__(self, find_engines: Callable[[], RunningReplicas | None]) -> None:
         self._find_engines = find_engines
@@ -158,11 +150,7 @@ class EngineWatch:
 
 class ProxyAnswers:
     """ASGI middleware: the proxy's answers, in the endpoint's words, and the engines' from where they listen for themselves.
-
-    Args:
-        app: Ray Serve's proxy, or what a replica of it serves by itself.
-        find_engines: as of `EngineWatch`; None in a replica.
-    """
+    `app` is Ray Serve's proxy or, where engines are not looked for (`find_engines` is None), what a replica serves by itself."""
 
     def __init__(self, app: ASGIApp, find_engines: Callable[[], RunningReplicas | None] | None = find_running_replicas) -> None:
         self._app = app

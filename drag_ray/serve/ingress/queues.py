@@ -36,11 +36,8 @@ class Admission:
 
     @asynccontextmanager
     async def admit(self) -> AsyncGenerator[None]:
-        """Hold a place during an answer. Who hangs up while it waits gives up its place.
-
-        Raises:
-            RefusalError: too many wait, or it has waited too long.
-        """
+        """Hold a place during an answer. Who hangs up while it waits gives up its place. Raises RefusalError where too many wait,
+        or it has waited too long."""
         await self._take_place()
         try:
             yield
@@ -76,15 +73,10 @@ _TURN_S = 0.05
 
 
 class Preparation:
-    """ASGI middleware: has `app` begin with a few requests at a time, until the engine has them or their answers begin.
+    """ASGI middleware: has `app` begin with a few requests at a time, until the engine has them, their answers begin, or `turn_s`
+    seconds are over.
 
-    What is not posted passes through: the engine has nothing to do with it.
-
-    Args:
-        app: gives requests to the engine.
-        num_at_once: requests that are made ready at a time.
-        turn_s: seconds after which a request that is not ready no longer counts.
-    """
+    What is not posted passes through: the engine has nothing to do with it."""
 
     def __init__(self, app: ASGIApp, num_at_once: int = _NUM_AT_ONCE, turn_s: float = _TURN_S) -> None:
         self.app, self._turn_s = app, turn_s

@@ -20,15 +20,8 @@ _SEND_LIMIT_S = 60.0
 _KEEP_CONNECTION_S = 30.0
 """Below Ray Serve's own limit, so that no request goes into a connection that is being closed."""
 _HOP_BY_HOP = {
-    b"connection",
-    b"keep-alive",
-    b"proxy-authenticate",
-    b"proxy-authorization",
-    b"proxy-connection",
-    b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
+    *(b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+    *(b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
 }
 _MAX_HEADER_BYTES = 2**17
 """Above what the engine's server takes of a request, part of which its answer repeats."""
@@ -48,11 +41,8 @@ class _SlowClientError(Exception):
 
 
 class Relay:
-    """Passes requests on to the least busy of some servers. For one event loop.
-
-    Args:
-        send_limit_s: seconds in which a client is to take a part of its answer; otherwise it is taken for one that has hung up.
-    """
+    """Passes requests on to the least busy of some servers, for one event loop. A client that takes no part of its answer for
+    `send_limit_s` seconds is taken for one that has hung up."""
 
     def __init__(self, send_limit_s: float = _SEND_LIMIT_S) -> None:
         self._send_limit_s = send_limit_s
@@ -67,15 +57,9 @@ class Relay:
         return min(reachable, key=self._num_ongoing.__getitem__, default=None)
 
     async def pass_on(self, address: str, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Have a server answer. Who hangs up ends the request there, too.
-
-        Returns:
-            False if it cannot be reached; then nothing of the request is used up, and the server is left out for a while.
-
-        Raises:
-            LostEngineError: it was reached, and has not answered.
-            aiohttp.ClientError: it has begun an answer, and not ended it.
-        """
+        """Have a server answer. Who hangs up ends the request there, too. Returns False if it cannot be reached; then nothing of
+        the request is used up, and the server is left out for a while. Raises LostEngineError where it was reached, and has not
+        answered; and aiohttp.ClientError where it has begun an answer, and not ended it."""
         if not scope["raw_path"].startswith(b"/") or not (scope["raw_path"] + scope["query_string"]).isascii():
             return False  # as of `OPTIONS *`: no route of an engine is called so
         self._num_ongoing[address] += 1

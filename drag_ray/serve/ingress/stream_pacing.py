@@ -35,11 +35,7 @@ PackFn = Callable[[int], None]
 
 
 class EventSize:
-    """Size of an event in tokens: as many as the engine writes for a stream from one of its messages to the next.
-
-    Attributes:
-        num_tokens: of an event of a stream that begins now.
-    """
+    """Size of an event in tokens: as many as the engine writes for a stream from one of its messages to the next."""
 
     def __init__(self, pack: PackFn) -> None:
         self._pack = pack
@@ -108,12 +104,8 @@ class StreamPacing:
 
 
 class _Stream:
-    """A `send` that waits for turns, for the answer to one request.
-
-    Args:
-        draw_interval: the seconds between two messages, given the number of streams that are new.
-        event_size: is told how events follow one another.
-    """
+    """A `send` that waits for turns, for the answer to one request. `draw_interval` gives the seconds between two messages from
+    the number of streams that are new; `event_size` is told how events follow one another."""
 
     def __init__(self, send: Send, draw_interval: Callable[[int], float], event_size: EventSize) -> None:
         self._send, self._draw_interval, self._event_size = send, draw_interval, event_size

@@ -19,13 +19,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Champions:
-    """Knows who answers: by the ledger of the run, which is looked at again each second.
-
-    Args:
-        run_dir: folder of the run.
-        trial: of the endpoint's options; None for none.
-        clock: seconds.
-    """
+    """Knows who answers: by the ledger of the run, which is looked at again each second. `trial` is that of the endpoint's
+    options."""
 
     def __init__(self, run_dir: Path, trial: Trial | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._run_dir = run_dir

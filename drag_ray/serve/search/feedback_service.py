@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import TypeVar
 
 from drag_ray.errors import ArtifactError
 from drag_ray.feedback.config import FeedbackConfig
-from drag_ray.feedback.counting import HourlyCounts
 from drag_ray.feedback.events import Mark, ShadowRanks, ShownSearch, TrialPart
 from drag_ray.feedback.log import EventLog, read_secret
 from drag_ray.feedback.search_ids import MAX_PAGES, SHORT_CHARS, IssuedSearch, SearchIds
@@ -27,15 +27,13 @@ VALID_S = 24 * 3600
 """in which feedback on a search is taken"""
 _AHEAD_S = 300
 """that the clock of another machine may be ahead"""
+_SLOTS = 2**16
+_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Sender:
-    """Sender of a request.
-
-    Attributes:
-        groups: of its key.
-    """
+    """Address of who sends a request, and the groups of its key."""
 
     address: str
     groups: Groups = None
@@ -45,17 +43,31 @@ _AnswerT = TypeVar("_AnswerT", SearchAnswer, AskAnswer)
 _logger = logging.getLogger(__name__)
 
 
+class HourlyCounts:
+    """Counts within the hour, by names of any number.
+
+    Names share counters where their hashes fall together, so that a count can be too high and never too low. Python's hash of
+    texts has a secret of its own in each process: nobody can choose names that fall together with those of somebody else.
+    `clock`: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts = array("L", bytes(_SLOTS * array("L").itemsize))
+        self._begun = clock()
+
+    def add(self, name: Hashable) -> int:
+        """Count a name, and return how often it was counted in this hour."""
+        if self._clock() - self._begun > _HOUR_S:
+            self._counts = array("L", bytes(_SLOTS * self._counts.itemsize))
+            self._begun = self._clock()
+        slot = hash(name) % _SLOTS
+        self._counts[slot] += 1
+        return self._counts[slot]
+
+
 class FeedbackService:
-    """Keeps searches and marks. Safe for many requests at once in one event loop.
-
-    Args:
-        folder: of the table, with a secret.
-        config: what is kept, and for how long.
-        clock: seconds since 1970.
-
-    Raises:
-        ArtifactError: the secret cannot be read, or the disk refuses.
-    """
+    """Keeps searches and marks in a folder that has a secret. Safe for many requests at once in one event loop. Raises
+    ArtifactError where the secret cannot be read, or the disk refuses."""
 
     def __init__(self, folder: Path, config: FeedbackConfig, clock: Callable[[], float] = time.time) -> None:
         self._config = config
@@ -74,13 +86,7 @@ class FeedbackService:
         self, answer: _AnswerT, session: str, sender: Sender, nonce: bytes = b"", part: TrialPart | None = None
     ) -> _AnswerT:
         """The answer with a search id, once it is kept; without one where it cannot be, which the log says: people search on.
-
-        Args:
-            session: as the client names it.
-            sender: of the search.
-            nonce: of the search, where it was begun.
-            part: of the search in a trial.
-        """
+        `nonce` is that of a search that was begun, `part` its part in a trial."""
         pages, now = _list_pages(answer), int(self._clock())
         search_id = self._ids.issue(pages, now, nonce, sender.groups)
         queries = [answer.query or ""] if isinstance(answer, SearchAnswer) else [turn.query for turn in answer.turns]
@@ -110,12 +116,8 @@ class FeedbackService:
             _logger.error("what a challenger has found is not kept: %s", error)
 
     async def take(self, request: FeedbackRequest, sender: Sender) -> FeedbackAnswer:
-        """Keep a mark.
-
-        Raises:
-            RefusalError: the search is unknown, or of a key of other groups (404), or expired (410), it did not show the page
-                (400), there are too many marks (429), or the mark cannot be kept (503).
-        """
+        """Keep a mark. Raises RefusalError where the search is unknown, or of a key of other groups (404), or expired (410), it
+        did not show the page (400), there are too many marks (429), or the mark cannot be kept (503)."""
         search, client = self._find(request.search_id, "search_id", sender), self._ids.name_client(sender.address)
         page, rank, following = None, 0, ""
         if request.action == "asked_again":
@@ -169,4 +171,4 @@ def _check_rank(search: IssuedSearch, page: Evidence, said: int | None) -> int:
 def _list_pages(answer: SearchAnswer | AskAnswer) -> list[Evidence]:
     """The pages that an answer shows, each once, in the order in which they were first shown."""
     found = answer.pages if isinstance(answer, SearchAnswer) else chain.from_iterable(turn.pages for turn in answer.turns)
-    return list(dict.fromkeys(Evidence(page.file, page.page_number) for page in found))[:MAX_PAGES]
+    return list(dict.fromkeys(shown.page for shown in found))[:MAX_PAGES]

@@ -28,14 +28,8 @@ _Stamp = tuple[int, int, int]
 
 
 class HeldFolder:
-    """A folder as it is now, wherever it is moved. It is let go with the last reference to this.
-
-    Attributes:
-        path: leads there, in this process.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-    """
+    """A folder as it is now, wherever it is moved: `path` leads there, in this process, until the last reference to this is gone.
+    Raises FileNotFoundError where there is no such folder."""
 
     def __init__(self, place: Path) -> None:
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
@@ -67,16 +61,8 @@ class IndexFolders:
 
 
 class LiveIndex:
-    """The index of an endpoint.
-
-    Attributes:
-        service: searches it.
-        problem: what kept a newer one from taking its place; empty if nothing did.
-
-    Args:
-        settings: name the folders.
-        open_service: opens what lies in folders.
-    """
+    """The index of an endpoint, which `service` searches. `problem` is what kept a newer one from taking its place; empty if
+    nothing did."""
 
     def __init__(self, settings: AppSettings, open_service: Callable[[IndexFolders], SearchService]) -> None:
         self._settings = settings

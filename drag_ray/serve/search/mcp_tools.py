@@ -74,12 +74,8 @@ Arguments = ParamSpec("Arguments")
 
 
 def add_mcp_route(app: Any, find_service: FindService) -> None:
-    """Add /mcp to a Starlette application; it answers during the application's lifespan.
-
-    Args:
-        app: the application.
-        find_service: gives the search service for a request, or raises a RefusalError where there is none.
-    """
+    """Add /mcp to a Starlette application; it answers during the application's lifespan. `find_service` gives the search service
+    for a request, or raises a RefusalError where there is none."""
     server = _build_server(find_service)
     # What is answered by what name is the guard's to say.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -180,11 +176,8 @@ def _refusing(tool: Callable[Arguments, Awaitable[AnswerT]]) -> Callable[Argumen
 
 
 async def run_bridge(endpoint: EndpointClient) -> None:
-    """Pass what comes from standard input on to an endpoint, and what it answers to standard output, until the input ends.
-
-    Raises:
-        ServeError: no endpoint answers, or it does not take the key.
-    """
+    """Pass what comes from standard input on to an endpoint, and what it answers to standard output, until the input ends. Raises
+    ServeError where no endpoint answers, or it does not take the key."""
     endpoint.check()
     # A proxy of the environment could not reach the loopback address, and would see the key.
     http = BoundedClient(_MAX_BYTES, _TIMEOUT_S, headers=endpoint.headers, trust_env=False)

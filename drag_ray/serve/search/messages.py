@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -19,7 +20,7 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.search.weighted_words import strip_weights
 from drag_ray.serve.ingress.limits import RefusalError
 from drag_ray.tools.images.rollout_images import ImageSource
-from drag_ray.types import ActionKind, Hit, Trajectory, Turn
+from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,10 +33,14 @@ _PICTURE_EDGE = 640
 _PICTURE_QUALITY = 75
 
 
-class QuestionRequest(BaseModel):
-    """A question to a model. What is left out is as the model was trained, which for sampling means as it was evaluated."""
+class _Request(BaseModel):
+    """Root of all that the search routes are asked."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class QuestionRequest(_Request):
+    """A question to a model. What is left out is as the model was trained, which for sampling means as it was evaluated."""
 
     images: list[str] = Field(default=[], max_length=MAX_IMAGES)
     """what is asked about, as data: URLs of pictures; for a model that sees images, or for the vectors of page pictures"""
@@ -107,10 +112,8 @@ class AskRequest(QuestionRequest):
     """send with each turn what its tool showed, small, as data: URLs"""
 
 
-class PageRequest(BaseModel):
+class PageRequest(_Request):
     """A page whose text is wanted, and its picture where the index has one."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     file: str = Field(min_length=1)
     page_number: int = Field(ge=1, lt=2**31)
@@ -118,10 +121,8 @@ class PageRequest(BaseModel):
     """pixels of the longer edge of the picture, at most; none where nothing is said"""
 
 
-class FeedbackRequest(BaseModel):
+class FeedbackRequest(_Request):
     """An action on a page of a search, or the word that its question was asked again."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     search_id: str = Field(max_length=MAX_ID_CHARS)
     """as the search was answered with"""
@@ -139,11 +140,8 @@ RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
 def read_request(request_type: type[RequestT], fields: Mapping[str, Any]) -> RequestT:
-    """The request of these fields; null is as good as nothing.
-
-    Raises:
-        RefusalError: it holds other keys or values than it may; names the first of them.
-    """
+    """The request of these fields; null is as good as nothing. Raises RefusalError where it holds other keys or values than it
+    may; names the first of them."""
     try:
         return request_type.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -176,6 +174,11 @@ class FoundPage(Answer):
     page_number: int
     score: float
     snippet: str
+
+    @property
+    def page(self) -> Evidence:
+        """The page by its name, without its place in the ranking."""
+        return Evidence(self.file, self.page_number)
 
 
 class Citation(Answer):
@@ -284,18 +287,15 @@ class IndexAnswer(Answer):
     problem: str
 
 
+@dataclass(frozen=True)
 class Describer:
-    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop.
+    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop."""
 
-    Args:
-        retrieval: what finds pages.
-        reranked: whether a model orders them.
-    """
-
-    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str, retrieval: str, reranked: bool) -> None:
-        self._searcher, self._agent, self._question = searcher, agent, question
-        self._retrieval = retrieval
-        self._reranked = reranked
+    _searcher: Searcher
+    _agent: AgentConfig
+    _question: str
+    _retrieval: str
+    _reranked: bool
 
     def describe_search(self, model: str, query: str | None, hits: Sequence[Hit]) -> SearchAnswer:
         """A search with what a model wrote, None for nothing, and the pages that are to be returned."""
@@ -310,12 +310,7 @@ class Describer:
         )
 
     def describe_turn(self, turn: Turn, shown: Sequence[ShownImage] = (), images: ImageSource | None = None) -> TurnAnswer:
-        """A turn of a rollout.
-
-        Args:
-            shown: what its tool showed, to be sent.
-            images: where that is.
-        """
+        """A turn of a rollout, with what its tool showed and is to be sent, from its `images`."""
         return TurnAnswer(
             step=turn.step,
             action=turn.action,

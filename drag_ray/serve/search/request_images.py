@@ -26,11 +26,8 @@ MAX_BYTES = 1 << 30
 
 class SentImages:
     """Reads the images that requests send as those of collected questions were read, one at a time: before it is scaled down each
-    may be large. Nothing is fetched.
-
-    Args:
-        index_dir: the folder of the index stage, whose manifest says how many pixels these have at most.
-    """
+    may be large. Nothing is fetched. `index_dir`: the folder of the index stage, whose manifest says how many pixels these have
+    at most."""
 
     def __init__(self, index_dir: Path) -> None:
         manifest = read_manifest(index_dir)
@@ -39,11 +36,7 @@ class SentImages:
         self._reading = asyncio.Lock()
 
     async def read(self, urls: Sequence[str]) -> list["Image"]:
-        """The pictures of data: URLs.
-
-        Raises:
-            RefusalError: one is none, or none that a model can be shown; says which.
-        """
+        """The pictures of data: URLs. Raises RefusalError where one is none, or none that a model can be shown; says which."""
         found: list[Image] = []
         for place, url in enumerate(urls):
             try:
@@ -58,12 +51,8 @@ class SentImages:
 
 
 class EndpointImages:
-    """Opens images for the engine and for the requests of one endpoint, from any thread. Nothing is written to the disk.
-
-    Args:
-        index_dir: the folder of the index stage.
-        max_bytes: of what was sent and what tools have returned.
-    """
+    """Opens images for the engine and for the requests of one endpoint, from any thread: those below the folder of the index
+    stage, and at most `max_bytes` that were sent or that tools have returned. Nothing is written to the disk."""
 
     def __init__(self, index_dir: Path, max_bytes: int = MAX_BYTES) -> None:
         self._stores = ImageStores([index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)])
@@ -73,11 +62,7 @@ class EndpointImages:
         self._requests: dict[RequestImages, set[str]] = {}
 
     def open(self, key: str) -> "Image":
-        """An image, decoded.
-
-        Raises:
-            DataError: there is none of this key, or it is damaged.
-        """
+        """An image, decoded. Raises DataError where there is none of this key, or it is damaged."""
         from PIL import Image
 
         data = self._held.get(key)
@@ -102,11 +87,8 @@ class EndpointImages:
                     del self._held[key]
 
     def hold(self, request: "RequestImages", key: str, data: bytes) -> None:
-        """Keep an image as long as a request lasts.
-
-        Raises:
-            ToolError: there is no room for it, or the request is over, whose tools may still run.
-        """
+        """Keep an image as long as a request lasts. Raises ToolError where there is no room for it, or the request is over, whose
+        tools may still run."""
         with self._lock:
             if request not in self._requests:
                 raise ToolError("the request is over")
@@ -127,21 +109,14 @@ class RequestImages:
         return self._images.open(key)
 
     def write(self, image: "Image") -> str:
-        """Keep an image (RGB or grey) as long as the request lasts, and return its key.
-
-        Raises:
-            ToolError: as `EndpointImages.hold`.
-        """
+        """Keep an image (RGB or grey) as long as the request lasts, and return its key. Raises ToolError as
+        `EndpointImages.hold`."""
         key, data = encode(image)
         self._images.hold(self, key, data)
         return key
 
     async def hold(self, sent: Sequence["Image"]) -> tuple[str, ...]:
-        """The keys of what the request sends.
-
-        Raises:
-            RefusalError: there is no room for it.
-        """
+        """The keys of what the request sends. Raises RefusalError where there is no room for it."""
         try:
             return tuple([await asyncio.to_thread(self.write, image) for image in sent])
         except ToolError as error:

@@ -1,7 +1,8 @@
 """The ways in which the endpoint finds pages for what a model wrote: by words, by vectors, by both, and ordered anew."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,118 +27,87 @@ if TYPE_CHECKING:
 
     from drag_ray.engine.encoders.reranker import Reranker
 
+_Searchers = dict[RetrievalName, DenseSearcher | HybridSearcher]
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False)
 class Retrieval:
-    """Retrieval modes of an index.
+    """Retrieval modes of an index: by words, by `others`, and by `pictures` where it has vectors of them; `default` is the one
+    where a request says nothing. A `ranker`, if there is one, orders rankings anew, at least so many pages of each."""
 
-    Attributes:
-        default: how it is searched where a request says nothing.
-        pictures: finds pages by their pictures; None where the index has no vectors of them.
-
-    Args:
-        searcher: the index.
-        others: searchers of the same pages by their names.
-        default: one of these names, or bm25.
-        ranker: orders rankings anew; None where no model does.
-        rerank_depth: pages that it reads of a ranking, at least.
-    """
-
-    def __init__(
-        self,
-        searcher: Searcher,
-        others: Mapping[RetrievalName, DenseSearcher | HybridSearcher] | None = None,
-        default: RetrievalName = "bm25",
-        ranker: PageRanker | None = None,
-        rerank_depth: int = 0,
-        pictures: PictureIndex | None = None,
-    ) -> None:
-        self._searcher = searcher
-        self.pictures = pictures
-        self._others = others or {}
-        self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **self._others}
-        self.default: RetrievalName = default
-        self._ranker = ranker
-        self._rerank_depth = rerank_depth
+    searcher: Searcher
+    others: _Searchers = field(default_factory=_Searchers)
+    default: RetrievalName = "bm25"
+    ranker: PageRanker | None = None
+    rerank_depth: int = 0
+    pictures: PictureIndex | None = None
 
     @property
     def names(self) -> set[RetrievalName]:
         """All modes that there are."""
-        return set(self._indexes)
+        return {"bm25", *self.others}
 
     def restrict(self, searcher: Searcher) -> "Retrieval":
         """The same for a searcher that finds some of the pages alone."""
-        others: dict[RetrievalName, DenseSearcher | HybridSearcher]
-        others = {name: index.restrict(searcher) for name, index in self._others.items()}
-        return Retrieval(searcher, others, self.default, self._ranker, self._rerank_depth, self.pictures)
+        return replace(self, searcher=searcher, others={name: index.restrict(searcher) for name, index in self.others.items()})
 
     def choose_name(self, agent: AgentConfig) -> RetrievalName:
         """The retrieval of an agent where a request names none: as it was trained with, or the default if that was bm25."""
         return self.default if agent.retrieval == "bm25" else agent.retrieval
 
     def choose(self, name: RetrievalName, dense_weight: float | None = None) -> PageIndex:
-        """The index for a retrieval; `dense_weight` is that of its vectors, where it searches by both.
-
-        Raises:
-            RefusalError: the index has no vectors.
-        """
-        if name not in self._indexes:
+        """The index for a retrieval; `dense_weight` is that of its vectors, where it searches by both. Raises RefusalError where
+        the index has no vectors."""
+        if name not in self.names:
             raise RefusalError(
                 400, f"retrieval {name!r}: the index has no vectors, or their model is gone; the endpoint's log says which."
             )
-        index = self._indexes[name]
+        index = self.others.get(name, self.searcher)
         return index.weigh(dense_weight) if isinstance(index, HybridSearcher) else index
 
     def search_pictures(self, images: Sequence["Image"], question: str, index: PageIndex, depth: int) -> Hits:
         """The `depth` best pages by what their pictures are like, and by the question in an index where it has a text: rankings
-        that are fused by their ranks.
-
-        Raises:
-            SearchIndexError: the index is damaged.
-            ConfigError: the model makes no numbers of an image.
-        """
+        that are fused by their ranks. Raises SearchIndexError where the index is damaged and ConfigError where the model makes no
+        numbers of an image."""
         assert self.pictures, "the index has no vectors of pictures"
         fused_depth = max(depth, FUSED_DEPTH)
         vectors_of_images = [self.pictures.embedder.embed_images([image])[0] for image in images]
-        found = [Hits(self.pictures.rank(vector, fused_depth, self._searcher.shown_rows)) for vector in vectors_of_images]
+        found = [Hits(self.pictures.rank(vector, fused_depth, self.searcher.shown_rows)) for vector in vectors_of_images]
         if question.strip():
             found.append(index.search(question, fused_depth))
         hits = fuse_rankings(found) if len(found) > 1 else found[0]
         return Hits(hits[:depth], any(ranking.is_partial for ranking in found))
 
     def choose_depth(self, wants_rerank: bool | None, top_k: int) -> int:
-        """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default.
-
-        Raises:
-            RefusalError: there is no model for it.
-        """
-        if wants_rerank and self._ranker is None:
+        """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default. Raises
+        RefusalError where there is no model for it."""
+        if wants_rerank and self.ranker is None:
             raise RefusalError(
                 400, "rerank: nothing ranks here. Start the endpoint with --serve.rerank.model or --serve.rerank.features."
             )
-        return 0 if wants_rerank is False or self._ranker is None else max(self._rerank_depth, top_k)
+        return 0 if wants_rerank is False or self.ranker is None else max(self.rerank_depth, top_k)
 
     def rerank(self, question: str, hits: Sequence[Hit]) -> Hits:
         """The same pages in the order of the ranker."""
-        assert self._ranker, "nothing ranks"
-        return self._ranker.rerank(question, Hits(hits), len(hits))
+        assert self.ranker, "nothing ranks"
+        return self.ranker.rerank(question, Hits(hits), len(hits))
 
     def order_by_question(self, index: PageIndex, question: str, depth: int) -> PageIndex:
         """The index, with the best `depth` pages of each search in the model's order."""
-        assert self._ranker, "nothing ranks"
-        return _QuestionOrder(index, self._ranker, question, depth)
+        assert self.ranker, "nothing ranks"
+        return _QuestionOrder(index, self.ranker, question, depth)
 
 
+@dataclass(frozen=True, eq=False)
 class _QuestionOrder:
     """Finds what an index does, and orders it by a question, whatever was searched for; each page is read once."""
 
-    def __init__(self, index: PageIndex, ranker: PageRanker, question: str, depth: int) -> None:
-        self._index = index
-        self._ranker = ranker
-        self._question = question
-        self._depth = depth
-        self._known: dict[Evidence, float] = {}
+    _index: PageIndex
+    _ranker: PageRanker
+    _question: str
+    _depth: int
+    _known: dict[Evidence, float] = field(default_factory=dict[Evidence, float])
 
     def search(self, text: str, top_k: int) -> Hits:
         """As the index, whose errors are raised."""
@@ -158,19 +128,9 @@ class _QuestionOrder:
 
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: ServedRerankConfig) -> Retrieval:
-    """All that an index can be searched by, with models on this machine.
-
-    Args:
-        searcher: the index.
-        vectors_dir: where its vectors lie, if it has some.
-        default: how it is searched where a request says nothing.
-        config: of what orders rankings anew; names nothing where there is nothing.
-
-    Raises:
-        SearchIndexError: `default` needs vectors, which are damaged, or of another index or model.
-        ConfigError: a model is gone, or is none.
-    """
-    others: dict[RetrievalName, DenseSearcher | HybridSearcher] = {}
+    """All that an index can be searched by, with models on this machine. Raises SearchIndexError where `default` needs vectors,
+    which are damaged, or of another index or model; and ConfigError where a model is gone, or is none."""
+    others: _Searchers = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):
         try:
             dense = open_dense(searcher, vectors_dir)

@@ -68,20 +68,8 @@ _logger = logging.getLogger(__name__)
 class SearchService:
     """Searches, asks and reads pages. Safe for many requests at once in one event loop, which no search holds up.
 
-    Attributes:
-        index: what is searched.
-
-    Args:
-        searcher: the index.
-        retrieval: what it can be searched by.
-        models: who is asked.
-        draw: draws a reply.
-        limits: what a request may take.
-        recorder: is told of each request.
-        tracer: runs the rollout of a request.
-        images: what the engine and the tools of requests see; None where the model sees none.
-        champions: knows who answers requests that name nobody; None for the default model.
-    """
+    `images` are what the engine and the tools of requests see, None where the model sees none; `champions` know who answers
+    requests that name nobody, None for the default model."""
 
     def __init__(
         self,
@@ -112,11 +100,8 @@ class SearchService:
         return "model" if self._images else "question" if self.index.retrieval.pictures else ""
 
     async def limit_to(self, groups: Groups) -> "SearchService":
-        """The service for the key of a request: its searches, tools and pages are of the documents that the key may see.
-
-        Raises:
-            RefusalError: see `ServedIndex.limit_to`.
-        """
+        """The service for the key of a request: its searches, tools and pages are of the documents that the key may see. Raises
+        RefusalError (see `ServedIndex.limit_to`)."""
         return self._over(await self.index.limit_to(groups))
 
     def _over(self, index: ServedIndex) -> "SearchService":
@@ -125,15 +110,9 @@ class SearchService:
         return service
 
     async def search(self, request: SearchRequest, tool: str = "search") -> SearchAnswer:
-        """The pages that a model's first search finds, or those of the question alone.
-
-        Args:
-            tool: what the request is recorded as.
-
-        Raises:
-            RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
-                search failed.
-        """
+        """The pages that a model's first search finds, or those of the question alone. Raises RefusalError where the question is
+        too long, there is no such model, the index cannot be searched in this way, or the search failed. `tool`: what the request
+        is recorded as."""
         if request.filter is not None:
             narrowed = self._over(await self.index.narrow(request.filter))
             return await narrowed.search(request.model_copy(update={"filter": None}))
@@ -169,11 +148,8 @@ class SearchService:
         return answer
 
     def _choose_order_depth(self, reranker: str) -> int:
-        """Pages that a served model is to put in order; 0 where none is asked to.
-
-        Raises:
-            RefusalError: there is no such model, or it was not trained for it.
-        """
+        """Pages that a served model is to put in order; 0 where none is asked to. Raises RefusalError where there is no such
+        model, or it was not trained for it."""
         if not reranker:
             return 0
         with self._models.use(reranker) as model:
@@ -204,11 +180,8 @@ class SearchService:
         return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
 
     async def ask(self, request: AskRequest) -> AsyncGenerator[TurnAnswer | AskAnswer]:
-        """Each turn of the agent as soon as it is over, and then the answer. Who stops to listen ends the agent's work.
-
-        Raises:
-            RefusalError: as `search`, also after some turns.
-        """
+        """Each turn of the agent as soon as it is over, and then the answer. Who stops to listen ends the agent's work. Raises
+        RefusalError as `search`, also after some turns."""
         if request.filter is not None:
             narrowed = self._over(await self.index.narrow(request.filter))
             async with aclosing(narrowed.ask(request.model_copy(update={"filter": None}))) as answers:
@@ -251,11 +224,8 @@ class SearchService:
                 running.cancel()
 
     async def read_page(self, file: str, page_number: int, edge: int | None = None) -> PageAnswer:
-        """The text of a page, and where `edge` is given its picture, if there is one, of at most so many pixels an edge.
-
-        Raises:
-            RefusalError: the index does not have it.
-        """
+        """The text of a page, and where `edge` is given its picture, if there is one, of at most so many pixels an edge. Raises
+        RefusalError where the index does not have it."""
         with self._record("read_page"):
             page = await asyncio.to_thread(self.index.searcher.find_page, file, page_number)
             if page is None:
@@ -278,11 +248,8 @@ class SearchService:
         return self._images.begin() if self._images else nullcontext()
 
     async def _read_images(self, request: QuestionRequest, by_model: bool, by_vectors: bool = False) -> list["Image"]:
-        """The images that a request sends, for a model, or for the vectors of page pictures.
-
-        Raises:
-            RefusalError: the endpoint can make no use of them, or one is no picture within the limits.
-        """
+        """The images that a request sends, for a model, or for the vectors of page pictures. Raises RefusalError where the
+        endpoint can make no use of them, or one is no picture within the limits."""
         if request.images and by_vectors and not self.index.retrieval.pictures:
             raise RefusalError(400, _NO_PICTURES)
         if request.images and by_model and not self._images:
@@ -290,11 +257,8 @@ class SearchService:
         return await self._sent.read(request.images)
 
     async def _search_alone(self, index: PageIndex, question: str, sent: Sequence["Image"], depth: int) -> Hits:
-        """The hits of a question, and of the images that are sent with it, by themselves.
-
-        Raises:
-            RefusalError: the index cannot be read, which the endpoint's log says.
-        """
+        """The hits of a question, and of the images that are sent with it, by themselves. Raises RefusalError where the index
+        cannot be read, which the endpoint's log says."""
         try:
             if sent:
                 return await asyncio.to_thread(self.index.retrieval.search_pictures, sent, question, index, depth)

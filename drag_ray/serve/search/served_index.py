@@ -22,12 +22,7 @@ bytes a document."""
 
 
 class ServedIndex:
-    """An index that is searched, or a part of it.
-
-    Attributes:
-        searcher: finds its pages.
-        retrieval: what it can be searched by.
-    """
+    """An index that is searched, or a part of it."""
 
     def __init__(self, searcher: Searcher, retrieval: Retrieval) -> None:
         self.searcher = searcher
@@ -37,11 +32,8 @@ class ServedIndex:
         self._kept = _Kept(max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_PAGES // max(1, searcher.num_pages))))
 
     async def limit_to(self, groups: Groups) -> "ServedIndex":
-        """The documents that a key may see.
-
-        Raises:
-            RefusalError: the key does not say what it may see, or the index does not say which documents these are.
-        """
+        """The documents that a key may see. Raises RefusalError where the key does not say what it may see, or the index does not
+        say which documents these are."""
         has_groups = bool(self.searcher.metadata and self.searcher.metadata.access_column)
         if EVERYTHING in groups if groups is not None else not has_groups:
             return self
@@ -50,11 +42,7 @@ class ServedIndex:
         return await self._restrict(json.dumps(sorted(groups)), partial(self.searcher.limit_to, groups))
 
     async def narrow(self, conditions: Filter) -> "ServedIndex":
-        """The documents that meet a filter.
-
-        Raises:
-            RefusalError: the index cannot be asked for it.
-        """
+        """The documents that meet a filter. Raises RefusalError where the index cannot be asked for it."""
         try:
             return await self._restrict(json.dumps(conditions, sort_keys=True), partial(self.searcher.narrow, conditions))
         except FilterError as error:
@@ -83,12 +71,8 @@ class ServedIndex:
         )
 
     def warm_up(self, earlier: "ServedIndex") -> None:
-        """Search once in each way, before this takes the place of an earlier one.
-
-        Raises:
-            ServeError: the earlier one can be searched in a way in which this cannot.
-            SearchIndexError: the index is damaged.
-        """
+        """Search once in each way, before this takes the place of an earlier one. Raises ServeError where the earlier one can be
+        searched in a way in which this cannot and SearchIndexError where the index is damaged."""
         if earlier.retrieval.pictures and not self.retrieval.pictures:
             raise ServeError("the newer index has no vectors of page pictures that fit it.")
         if missing := earlier.retrieval.names - self.retrieval.names:

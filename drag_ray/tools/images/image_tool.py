@@ -47,13 +47,7 @@ def format_numbers(numbers: list[float]) -> str:
 
 
 class Changed(NamedTuple):
-    """An image that was made of another.
-
-    Attributes:
-        picture: the image.
-        caption: what it is.
-        text: what the policy is told beside it; empty for its size.
-    """
+    """An image that was made of another, its caption, and what the policy is told beside it; empty for its size."""
 
     picture: Image.Image
     caption: str

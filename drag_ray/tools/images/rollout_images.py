@@ -42,16 +42,9 @@ class StoredImage(NamedTuple):
 
 
 class RolloutImages:
-    """The images of a rollout by their names.
-
-    Attributes:
-        dismissed: places, among all images so far, of those that the policy wants to see no longer.
-
-    Args:
-        stores: of the run; new images go into the first.
-        max_returned: images that tools may return.
-        keys: those of the question.
-    """
+    """The images of a rollout by their names: those of the question (`keys`) and at most so many that tools return, of which new
+    ones go into the first of the stores. `dismissed` are the places, among all images so far, of those that the policy wants to
+    see no longer."""
 
     def __init__(self, stores: ImageSource | None = None, max_returned: int = 0, keys: Iterable[str] = ()) -> None:
         self._stores = stores

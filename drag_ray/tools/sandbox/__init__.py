@@ -64,13 +64,8 @@ loaded then (`dl_iterate_phdr`)."""
 
 @dataclass(frozen=True)
 class InterpreterFiles:
-    """An interpreter.
-
-    Attributes:
-        python: its program, without links.
-        shown: files and folders that it needs, at the paths where it looks for them.
-        hidden: folders within these that it does not.
-    """
+    """An interpreter's program, without links, the files and folders that it needs, at the paths where it looks for them, and
+    folders within these that it does not."""
 
     python: str
     shown: tuple[str, ...]
@@ -160,14 +155,8 @@ os.execv(python, [python, "-I", "-S", "-B", "-X", "utf8", code])
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The outcome of code.
-
-    Attributes:
-        status: its exit status, above 128 where a signal ended it; None where it was ended because it went beyond a limit.
-        problem: which limit; empty if none.
-        stdout: what it wrote; bytes that are no UTF-8 are replaced.
-        stderr: likewise.
-    """
+    """The outcome of code: its exit status, above 128 where a signal ended it and None where it went beyond a limit, that limit
+    (`problem`), and what it wrote; bytes that are no UTF-8 are replaced."""
 
     status: int | None
     problem: str
@@ -176,11 +165,8 @@ class Ending:
 
 
 class Sandbox:
-    """Runs code within limits, any number of calls at once, of which `NUM_PARALLEL` run.
-
-    Raises:
-        ConfigError: bubblewrap is not there, or the filter cannot be written.
-    """
+    """Runs code within limits, any number of calls at once, of which `NUM_PARALLEL` run. Raises ConfigError where bubblewrap is
+    not there, or the filter cannot be written."""
 
     def __init__(self, config: PythonInterpreterConfig) -> None:
         program = shutil.which("bwrap")
@@ -205,9 +191,7 @@ class Sandbox:
                 process.kill()  # bubblewrap takes the whole namespace of processes with it
                 status = process.wait()
             stdout, stderr = output.decode()
-        if problem:
-            return Ending(None, problem, stdout, stderr)
-        return Ending(status, "", stdout, stderr)
+        return Ending(None if problem else status, problem, stdout, stderr)
 
     @contextlib.contextmanager
     def _start(self, code: str) -> Generator["subprocess.Popen[bytes]"]:
@@ -287,15 +271,10 @@ class _Output:
 _PROBE_S = 60.0
 
 
+@cache
 def open_sandbox(config: PythonInterpreterConfig) -> Sandbox:
     """The one sandbox of this process with these limits, which has been attacked in vain. Raises ConfigError where there is none
     that protects; says what is missing."""
-    return _open(config.model_dump_json())
-
-
-@cache
-def _open(options: str) -> Sandbox:
-    config = PythonInterpreterConfig.model_validate_json(options)
     # The attacks must not be taken for hindered because their time was short.
     reached = attack(Sandbox(config.model_copy(update={"timeout_s": max(config.timeout_s, _PROBE_S)})), config.memory_mib)
     if reached:

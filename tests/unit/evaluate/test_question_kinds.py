@@ -7,7 +7,7 @@ import pytest
 from factories import build_page
 from small_index import finish_index
 
-from drag_ray.cli.file_commands import run_file_command
+from drag_ray.cli.main import main
 from drag_ray.errors import DataError
 from drag_ray.evaluate.question_kinds import compare_kinds, format_worth
 from drag_ray.search.searcher import Searcher
@@ -89,7 +89,7 @@ def test_the_command_asks_real_questions_of_other_documents(run_dir: Path, capsy
     with StageFolder(run_dir / "questions", Identity("questions", {}, {})) as folder:
         artifacts.write_jsonl(folder.path / "questions.jsonl", rows)
         folder.finish({})
-    run_file_command("kinds", [str(run_dir)])
+    assert main(["kinds", str(run_dir)]) == 0
     told = capsys.readouterr().out
     assert told.startswith("40 real questions; `features` learn from 32 written ones, 5 draws of a mix\n")
     assert told.splitlines()[-2:] == [
@@ -97,5 +97,5 @@ def test_the_command_asks_real_questions_of_other_documents(run_dir: Path, capsy
         """Better without procedure: --questions.kinds '["fact", "user"]'""",
     ]
     (run_dir / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
-    with pytest.raises(DataError, match="3 real questions with evidence, 30 are needed"):
-        run_file_command("kinds", [str(run_dir), "--real", str(run_dir / "few.jsonl")])
+    assert main(["kinds", str(run_dir), "--real", str(run_dir / "few.jsonl")]) == 1
+    assert "3 real questions with evidence, 30 are needed" in capsys.readouterr().err

@@ -11,9 +11,9 @@ import pytest
 
 from drag_ray.errors import ArtifactError
 from drag_ray.feedback import log
-from drag_ray.feedback.counting import HourlyCounts
 from drag_ray.feedback.events import Event, Mark, ShownSearch
 from drag_ray.feedback.log import EventLog, make_secret, read_events, read_secret
+from drag_ray.serve.search.feedback_service import HourlyCounts
 from drag_ray.types import Evidence
 
 DAY_S = 86_400

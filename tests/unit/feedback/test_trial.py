@@ -12,11 +12,11 @@ import pytest
 from drag_ray.cli.main import main
 from drag_ray.feedback.config import TrialConfig
 from drag_ray.feedback.events import Action, Event, Mark, ShadowRanks, ShownSearch, TrialPart
-from drag_ray.feedback.interleaving import interleave
 from drag_ray.feedback.ledger import Contender, Ledger, Trial, begin_trial, locate
 from drag_ray.feedback.log import EventLog, make_secret
 from drag_ray.feedback.sequential_test import SequentialTest
 from drag_ray.feedback.trial import CLOSED_AFTER_S, measure_trial
+from drag_ray.serve.search.trials import interleave
 from drag_ray.types import Evidence
 
 PAGES = tuple(Evidence(f"{name}.pdf", 1) for name in "abcd")

@@ -5,15 +5,12 @@ from pathlib import Path
 
 import pytest
 from serve_cases import TRAINED, Serve, Served
+from small_index import open_index
 
-from drag_ray import schemas
 from drag_ray.agent.record import write_record
 from drag_ray.engine.generate import Request
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.search.retrieval import Retrieval
-from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 
@@ -25,9 +22,7 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
         Page("b.pdf", 2, 2, "The rotor turns. Its speed limit is 340 rpm in flight on the whole."),
         Page("c.pdf", 1, 1, "fuel and oil"),
     ]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return Searcher(folder / "index")
+    return open_index(folder, pages)
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from PIL import Image
-from serve_cases import LIMITS, OWN, Served
+from serve_cases import LIMITS, OWN, Served, follow
+from small_index import open_index
 from starlette.testclient import TestClient
 
-from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
@@ -26,14 +26,11 @@ from drag_ray.engine.generate import Request
 from drag_ray.errors import ServeError
 from drag_ray.feedback.config import FeedbackConfig
 from drag_ray.feedback.log import make_secret
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.guard import FEEDBACK_ROUTES, Guard, Rules
 from drag_ray.serve.ingress.key import Groups, Key, check_groups, hash_key
 from drag_ray.serve.search.feedback_service import FeedbackService
-from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page
 
 KEYS: dict[str, Groups] = {
@@ -72,15 +69,12 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
 
 
 def build(folder: Path, pages: Sequence[Page]) -> Searcher:
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     groups = pl.Series(list(GROUPS.values()), dtype=pl.List(pl.String))
     table = pl.DataFrame({"file": list(GROUPS), "size": [1.0, 2.0, 3.0, 4.0]}).with_columns(group=groups)
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig(), Metadata(table, "group"))
-    return Searcher(folder / "index")
+    return open_index(folder, pages, Metadata(table, "group"))
 
 
-def spy(request: Request) -> str:
-    return SPYING[sum(message["role"] == "assistant" for message in request.messages)]
+spy = follow(*SPYING)
 
 
 def serve(

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from serve_cases import TRAINED
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import RECORD_NAME, AgentRecord, read_record, write_record
+from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.engine.models.adapter import read_base_model, write_base_model
-from drag_ray.errors import DamageError, DataError, ServeError
+from drag_ray.errors import DamageError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.search.index import read_fingerprint
@@ -255,9 +255,3 @@ def test_what_was_made_with_another_index_is_said_and_nothing_of_the_rest(
     say_other_origins(str(searcher.index_dir), {}, evaluate(tmp_path / "other", OTHER))
     assert caplog.messages[0].startswith(f"{tmp_path / 'other'} evaluated with another index")
     assert describe_other_index(OTHER, "") == ""
-
-
-def test_what_a_note_says_of_its_index_is_a_fingerprint_and_nothing_else(tmp_path: Path) -> None:
-    artifacts.write_json(tmp_path / RECORD_NAME, TRAINED.model_dump(mode="json") | {"index_fingerprint": "\x1b[31mred"})
-    with pytest.raises(DataError, match="not a usable record"):
-        read_record(tmp_path, TRAINED.agent)

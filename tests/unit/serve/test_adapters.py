@@ -1,14 +1,23 @@
-"""The adapters of an engine that notes what it is told, and the list that several such engines follow."""
+"""The adapters of an engine that notes what it is told, the list that several such engines follow, and the effect of one."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterRegistry, AdapterTable, EngineAdapters, build_table
+from drag_ray.serve.adapters.engine_adapters import (
+    Adapter,
+    AdapterRegistry,
+    AdapterTable,
+    EngineAdapters,
+    build_table,
+    check_effect,
+)
 from drag_ray.serve.ingress.limits import RefusalError
 
 
@@ -31,7 +40,7 @@ class FakeEngine:
         self.held.remove(number)  # vLLM's passes over a number that it has not
 
 
-async def check_effect(engine: FakeEngine, request: Any) -> None:
+async def check_held(engine: FakeEngine, request: Any) -> None:
     assert request.lora_int_id in engine.held
     if Path(request.lora_path).readlink().name == "idle":
         raise ServeError("it changes nothing")
@@ -42,7 +51,7 @@ class Replica:
 
     def __init__(self, *broken: str) -> None:
         self.engine, self.by_name = FakeEngine(*broken), dict[str, Any]()
-        self.adapters = EngineAdapters("base", check_effect)
+        self.adapters = EngineAdapters("base", check_held)
         self.adapters.start(self.engine, self.by_name)
 
     def numbers(self) -> dict[str, int]:
@@ -233,3 +242,38 @@ async def test_an_unknown_name_is_refused_with_the_models_that_there_are() -> No
     with pytest.raises(RefusalError, match=r"'a99' does not .* 'base', 'a0', .*, 'a18' and 6 more \(GET /v1/models\)") as error:
         replica.adapters.use("a99").__enter__()
     assert error.value.status == 404
+
+
+class ReadEngine:
+    """Gives two tokens these log-probabilities, one reading after the other; a reading may be of other tokens."""
+
+    def __init__(self, *readings: float | dict[int, float]) -> None:
+        self._readings = [reading if isinstance(reading, dict) else {1: reading, 2: reading - 1} for reading in readings]
+        self.adapters: list[Any] = []
+
+    def get_tokenizer(self) -> Any:
+        return lambda text: {"input_ids": list(range(5))}
+
+    async def generate(self, prompt: Any, params: Any, request_id: str, lora_request: Any) -> AsyncGenerator[Any]:
+        assert (params.logprobs, params.max_tokens, params.prompt_logprobs) == (20, 1, None)
+        self.adapters.append(lora_request)
+        given = {token: SimpleNamespace(logprob=value) for token, value in self._readings.pop(0).items()}
+        yield SimpleNamespace(outputs=[SimpleNamespace(logprobs=[given])])
+
+
+async def test_an_adapter_that_changes_more_than_the_engine_by_itself_is_taken() -> None:
+    engine = ReadEngine(-1.0, -1.2, -1.01)
+    await check_effect(engine, "adapter")
+    assert engine.adapters == [None, "adapter", None]
+    await check_effect(ReadEngine(-1.0, {8: -1.0, 9: -2.0}, -1.0), "adapter")  # it expects something else altogether
+
+
+@pytest.mark.parametrize("readings", [(-1.0, -1.0, -1.0), (-1.0, -1.000001, -1.0), (-1.0, -1.1, -1.2)])
+async def test_one_that_changes_nothing_or_no_more_than_chance_does_is_refused(readings: tuple[float, ...]) -> None:
+    with pytest.raises(ServeError, match="it changes nothing"):
+        await check_effect(ReadEngine(*readings), "adapter")
+
+
+async def test_one_with_which_the_model_gives_no_numbers_is_refused() -> None:
+    with pytest.raises(ServeError, match="no numbers"):
+        await check_effect(ReadEngine(-1.0, math.nan, -1.0), "adapter")

@@ -1,14 +1,13 @@
-import http.server
 import shutil
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ports import find_port
+from web_servers import Reply, WebServer, reply, serve
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.nodes import NodeResources
@@ -39,40 +38,29 @@ def test_a_host_that_is_not_of_this_machine_is_refused() -> None:
         check_port_is_free("203.0.113.7", 8000)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    ready_at = 0.0
-
-    def do_GET(self) -> None:
-        is_ready = time.monotonic() >= self.ready_at
-        self.send_response(200 if is_ready and self.path == "/live" else 429)  # as where all places in the queue are taken
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep the test's output clean."""
-
-
 @pytest.fixture
-def server() -> Iterator[tuple[str, type[_Handler]]]:
-    handler = type("Handler", (_Handler,), {})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
-        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        yield build_url("127.0.0.1", listening.server_port), handler
-        listening.shutdown()
+def server() -> Iterator[WebServer]:
+    with serve() as server:
+        yield server
+
+
+def answer_from(ready_at: float) -> Reply:
+    """Answers as an endpoint whose places in the queue are all taken until then."""
+    return lambda connection, path: reply(status="200 OK" if time.monotonic() >= ready_at else "429 Busy")(connection, path)
 
 
 @pytest.mark.seconds
-def test_waiting_ends_when_the_endpoint_listens_whoever_waits_for_its_engine(server: tuple[str, type[_Handler]]) -> None:
-    url, handler = server
-    handler.ready_at = time.monotonic() + 0.6
-    wait_until_ready(url, 5.0)
-    assert time.monotonic() >= handler.ready_at
+def test_waiting_ends_when_the_endpoint_listens_whoever_waits_for_its_engine(server: WebServer) -> None:
+    ready_at = time.monotonic() + 0.6
+    server.replies["/live"] = answer_from(ready_at)
+    wait_until_ready(f"http://127.0.0.1:{server.port}", 5.0)
+    assert time.monotonic() >= ready_at
 
 
-def test_waiting_gives_up_and_says_what_was_answered(server: tuple[str, type[_Handler]]) -> None:
-    url, handler = server
-    handler.ready_at = time.monotonic() + 60
+def test_waiting_gives_up_and_says_what_was_answered(server: WebServer) -> None:
+    server.replies["/live"] = answer_from(time.monotonic() + 60)
     with pytest.raises(ServeError, match=r"did not answer within 0.2 s .*429"):
-        wait_until_ready(url, 0.2)
+        wait_until_ready(f"http://127.0.0.1:{server.port}", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +76,10 @@ def test_the_command_to_paste_takes_the_key_from_the_environment() -> None:
     assert '"Authorization: Bearer $DRAG_RAY_API_KEY"' in build_curl_line("http://h:1", "base", has_key=True)
 
 
-def test_a_proxy_of_the_environment_does_not_see_the_key(
-    server: tuple[str, type[_Handler]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_of_the_environment_does_not_see_the_key(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with open_directly(f"{server[0]}/live", 5) as response:
+    server.replies["/live"] = reply()
+    with open_directly(f"http://127.0.0.1:{server.port}/live", 5) as response:
         assert response.status == 200
 
 

@@ -4,10 +4,9 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from serve_cases import Serve
+from serve_cases import Serve, follow
 from web_servers import Reply, WebServer
 from web_servers import reply as reply_with
 from web_servers import serve as listen
@@ -20,9 +19,7 @@ KEY = "a-key-for-this-test-alone"
 QUESTION = "How fast may the rotor turn?"
 
 
-def reply(request: Any) -> str:
-    turn = sum(message["role"] == "assistant" for message in request.messages)
-    return ("<search>rotor speed</search>", "<answer>340 rpm <cite>b.pdf#2</cite> <cite>z.pdf#1</cite></answer>")[turn]
+reply = follow("<search>rotor speed</search>", "<answer>340 rpm <cite>b.pdf#2</cite> <cite>z.pdf#1</cite></answer>")
 
 
 @pytest.fixture(autouse=True)

@@ -23,16 +23,12 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.errors import DataError, ServeError
-from drag_ray.feedback.config import FeedbackConfig, LearnConfig
-from drag_ray.feedback.learn import learn
-from drag_ray.feedback.log import make_secret, read_events
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.dense import fuse_rankings
 from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
-from drag_ray.serve.search.feedback_service import FeedbackService
 from drag_ray.serve.search.messages import SearchRequest
 from drag_ray.serve.search.request_images import EndpointImages
 from drag_ray.serve.search.retrieval import open_retrieval
@@ -78,14 +74,14 @@ def describe_documents(folder: Path, access_column: str = "") -> None:
 class Case:
     """An endpoint over that index; it notes what the engine is shown. A blind one's engine reads text alone."""
 
-    def __init__(self, index_dir: Path, folder: Path, *, blind: bool = False, feedback: FeedbackService | None = None) -> None:
+    def __init__(self, index_dir: Path, folder: Path, *, blind: bool = False) -> None:
         searcher = Searcher(index_dir / "search_index")
         self.images = EndpointImages(index_dir)
         self.shown: list[list[tuple[str, tuple[int, int]]]] = []
         self.asked: list[Sequence[Any]] = []
         retrieval = open_retrieval(searcher, index_dir / "vectors", "bm25", ServedRerankConfig())
         images = None if blind else self.images
-        self.served = Served(searcher, folder, self.reply, retrieval, images=images, feedback=feedback)
+        self.served = Served(searcher, folder, self.reply, retrieval, images=images)
 
     def reply(self, request: Request) -> str:
         self.asked.append(request.messages)
@@ -221,19 +217,6 @@ def test_no_image_is_taken_where_the_endpoint_has_no_room_for_it(index_dir: Path
     case.images._max_bytes = 10
     refused = case.served.post("/v1/search", images=[LIME], model="base")
     assert (refused.status_code, "no room for another image" in refused.text) == (503, True)
-
-
-def test_feedback_on_an_image_is_kept_and_nothing_is_learned_of_one_without_text(index_dir: Path, tmp_path: Path) -> None:
-    make_secret(tmp_path / "feedback")
-    case = Case(index_dir, tmp_path, feedback=FeedbackService(tmp_path / "feedback", FeedbackConfig(enabled=True)))
-    for question in ("", "which colour"):
-        answer = case.served.post("/v1/search", model="question", question=question, images=[LIME]).json()
-        page = {name: answer["pages"][0][name] for name in ("file", "page_number")}
-        said = case.served.post("/v1/feedback", search_id=answer["search_id"], action="right", **page)
-        assert said.status_code == 200
-    lessons = learn(read_events(tmp_path / "feedback"), LearnConfig())
-    assert [question.question for question in lessons.questions] == ["which colour"]
-    assert (lessons.counts["searches"], lessons.counts["no_text"]) == (2, 1)
 
 
 def test_what_reads_text_alone_orders_pages_beside_an_image_only_where_that_is_asked_for() -> None:

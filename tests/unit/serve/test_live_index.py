@@ -13,13 +13,11 @@ import polars as pl
 import pytest
 from app_settings import build_app_settings
 from serve_cases import LIMITS, Served
-from small_index import write_index
+from small_index import open_index
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
-from drag_ray.search.config import SearchConfig
 from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.guard import Guard, Rules
@@ -43,10 +41,8 @@ def build(run_dir: Path, number: int, groups: Sequence[str] = ()) -> None:
     files = [f"{chr(ord('a') + place)}{number}.pdf" for place in range(NUM_PAGES)]
     pages = [Page(file, 1, 1, f"rotor of build{number} " + "blade " * place) for place, file in enumerate(files)]
     with StageFolder(run_dir / "index", Identity("index", {"build": number}, {}), keeps_earlier=True) as folder:
-        write_index(folder.path, pages, [])
-        if groups:
-            table = pl.DataFrame({"file": files, "group": [groups[place % len(groups)] for place in range(NUM_PAGES)]})
-            build_index(folder.path / "pages.parquet", folder.path / "search_index", SearchConfig(), Metadata(table, "group"))
+        table = pl.DataFrame({"file": files, "group": (NUM_PAGES * [*groups, *[""] * (not groups)])[:NUM_PAGES]})
+        open_index(folder.path, pages, Metadata(table, "group") if groups else None)
         folder.finish({})
 
 

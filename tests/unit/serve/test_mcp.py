@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -12,39 +13,23 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
-from serve_cases import Serve
+from serve_cases import Serve, follow
 
 from drag_ray.cli.main import main
-from drag_ray.engine.generate import Request
-from drag_ray.errors import RolloutError
-from drag_ray.search.searcher import Searcher
 from drag_ray.serve.ingress.key import KEY_VARIABLE
-from drag_ray.tools.calls import CallLimits
-from drag_ray.tools.config import McpServerConfig
-from drag_ray.tools.registry import load_toolset
-from drag_ray.tools.workspace import Workspace
 
 KEY = "a-key-for-this-test-alone"
 QUESTION = "How fast may the rotor turn?"
 Connect = Callable[[str], AbstractAsyncContextManager[Client]]
 
 
-def reply(request: Request) -> str:
-    turn = sum(message["role"] == "assistant" for message in request.messages)
-    return ("<search>rotor speed</search>", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")[turn]
+reply = follow("<search>rotor speed</search>", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")
 
 
 @asynccontextmanager
-async def over_http(url: str) -> AsyncGenerator[Client]:
+async def over_http(url: str, **options: Any) -> AsyncGenerator[Client]:
     http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}, trust_env=False)
-    async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client:
-        yield client
-
-
-@asynccontextmanager
-async def over_http_with_a_handshake(url: str) -> AsyncGenerator[Client]:
-    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}, trust_env=False)
-    async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http), mode="legacy") as client:
+    async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http), **options) as client:
         yield client
 
 
@@ -58,7 +43,7 @@ async def over_stdio(url: str) -> AsyncGenerator[Client]:
         yield client
 
 
-by_transport = pytest.mark.parametrize("connect", [over_http, over_http_with_a_handshake, over_stdio])
+by_transport = pytest.mark.parametrize("connect", [over_http, partial(over_http, mode="legacy"), over_stdio])
 
 
 @pytest.mark.seconds
@@ -116,26 +101,6 @@ async def test_what_cannot_be_done_is_said_to_the_model_that_called(serve: Serve
             assert not (await client.call_tool("search", {"question": QUESTION})).is_error
 
 
-async def test_a_failing_engine_tells_a_tool_nothing_of_the_machine(serve: Serve) -> None:
-    def fail(request: Request) -> str:
-        raise RolloutError("/a/path/of/this/machine is gone")
-
-    with serve(fail).listen(KEY) as url:
-        async with over_http(url) as client:
-            result = await client.call_tool("search", {"question": QUESTION})
-            assert result.is_error
-            assert "machine" not in read_text(result)
-
-
-async def test_without_an_index_the_tools_say_what_to_do(serve: Serve) -> None:
-    with serve(reply, has_index=False).listen(KEY) as url:
-        async with over_http(url) as client:
-            for tool, arguments in (("search", {"question": "a"}), ("read_page", {"file": "a", "page_number": 1})):
-                result = await client.call_tool(tool, arguments)
-                assert result.is_error
-                assert "python jobs/index.py" in read_text(result)
-
-
 async def test_the_tools_need_the_key_and_keep_the_limits_of_the_endpoint(serve: Serve) -> None:
     with serve(reply).listen(KEY) as url:
         async with httpx2.AsyncClient(trust_env=False) as client:
@@ -177,28 +142,6 @@ async def test_clients_may_leave_out_what_they_accept_and_say_null(serve: Serve,
             assert (await post("tools/call", {"name": "search", "arguments": nulls}))["structuredContent"]["pages"]
             without = await post("tools/call", {"name": "search", "arguments": None, "_meta": None})
             assert "question" in without["content"][0]["text"]
-
-
-async def test_an_agent_takes_the_tools_of_an_endpoint_from_its_options(
-    serve: Serve, searcher: Searcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DOCUMENTS_KEY", KEY)
-    with serve(reply).listen(KEY) as url:
-        server = McpServerConfig(name="documents", address=f"{url}/mcp", key_variable="DOCUMENTS_KEY")
-        toolset = load_toolset(("search", "documents"), (), (server,))
-        outcomes = [
-            await toolset.callers[f"documents_{tool}"].call(json.dumps(arguments), Workspace(searcher), CallLimits(60, 5000))
-            for tool, arguments in (
-                ("search", {"question": QUESTION, "model": "base"}),
-                ("read_page", {"file": "b.pdf", "page_number": 2}),
-                ("read_page", {"file": "b.pdf", "page_number": 9}),
-            )
-        ]
-    found, read, missing = outcomes
-    assert (found.error, read.error) == ("", "")
-    assert "b.pdf" in found.text
-    assert "340 rpm" in read.text
-    assert "not in the index" in missing.error
 
 
 def test_a_bridge_to_nowhere_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,20 +102,6 @@ async def test_who_waits_too_long_is_told_to_come_back_on_every_route_and_health
         assert engine.taken == ["first", "third"]
 
 
-async def test_who_hangs_up_while_it_waits_gives_up_its_turn() -> None:
-    engine, admission = Engine(), Admission(1, 1, LONG_S)
-    async with listen(engine, admission) as client:
-        first, second = ask(client, "first"), ask(client, "second")
-        await wait_until_queued(admission, 1)
-        second.cancel()
-        await wait_until_queued(admission, 0)
-        third = ask(client, "third")
-        await wait_until_queued(admission, 1)
-        engine.goes_on.set()
-        assert [(await task).status_code for task in (first, third)] == [200, 200]
-        assert engine.taken == ["first", "third"]
-
-
 async def test_who_waits_for_an_engine_that_dies_is_not_given_to_it() -> None:
     engine, admission = Engine(), Admission(1, 8, LONG_S)
     async with listen(engine, admission) as client:
@@ -253,20 +239,6 @@ async def test_who_hangs_up_gives_the_place_back_and_who_waits_for_one_has_none_
     await breathe()
     assert application.begun == [0, 2]
     await cancel(asked)
-
-
-async def test_a_failure_gives_the_place_back() -> None:
-    begun: list[int] = []
-
-    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
-        begun.append(scope["number"])
-        raise ValueError("no")
-
-    asked = prepare(Preparation(fail, num_at_once=1, turn_s=LONG_S), range(2))
-    for task in asked:
-        with pytest.raises(ValueError, match="no"):
-            await task
-    assert begun == [0, 1]
 
 
 async def test_one_that_takes_long_holds_nobody_up_for_longer_than_a_turn() -> None:

@@ -5,15 +5,16 @@ import json
 import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from otlp_receiver import read_attributes, receive_spans
-from serve_cases import LIMITS, OWN, TRAINED, Serve, Served
+from serve_cases import LIMITS, OWN, TRAINED, Serve, Served, follow
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.record import RECORD_NAME, write_record
+from drag_ray.agent.protocols.written_call import render_call
+from drag_ray.agent.record import RECORD_NAME, AgentRecord, write_record
 from drag_ray.agent.spans import RolloutTracer
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Request
@@ -28,11 +29,6 @@ QUESTION = "How fast may the rotor turn?"
 
 def search_for(query: str) -> Any:
     return lambda request: f"<search>{query}</search>"
-
-
-def follow(*replies: str) -> Any:
-    """Replies by turn."""
-    return lambda request: replies[sum(message["role"] == "assistant" for message in request.messages)]
 
 
 def read_events(text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -285,17 +281,6 @@ def test_without_an_index_the_routes_say_what_to_do(serve: Serve) -> None:
         assert "python jobs/index.py" in response.json()["error"]["message"]
 
 
-def test_an_adapter_that_is_loaded_later_is_asked_as_its_own_folder_says(serve: Serve, tmp_path: Path) -> None:
-    served = serve(search_for("fuel"))
-    (tmp_path / "silent").mkdir()
-    served.adapters["later"] = SimpleNamespace(lora_name="later", lora_path=str(tmp_path / "silent"))
-    assert served.post("/v1/search", question=QUESTION, model="later").json()["query_mode"] == OWN.agent.query_mode
-    served.adapters["later"] = SimpleNamespace(lora_name="later", lora_path=str(tmp_path / "tuned"))
-    assert served.post("/v1/search", question=QUESTION, model="later").json()["query_mode"] == TRAINED.agent.query_mode
-    del served.adapters["later"]
-    assert served.post("/v1/search", question=QUESTION, model="later").status_code == 404
-
-
 def test_taking_the_folder_of_a_served_adapter_away_does_not_change_how_it_is_asked(serve: Serve, tmp_path: Path) -> None:
     served = serve(search_for("fuel"))
     (tmp_path / "tuned" / RECORD_NAME).unlink()
@@ -317,3 +302,14 @@ def test_searches_and_answers_are_told_to_a_collector(searcher: Searcher, tmp_pa
     assert told == [("tuned", 2), ("base", 2 * OWN.agent.max_iterations)]
     assert "gen_ai.conversation.id" not in read_attributes(receiver.list_roots()[0])
     assert "drag_ray.best_rank_score" not in read_attributes(receiver.list_roots()[0])
+
+
+def test_an_adapter_calls_no_tool_that_the_host_does_not_name(searcher: Searcher, tmp_path: Path) -> None:
+    own = AgentConfig(query_mode="rewrite", protocol="tools", tools=("search", "read_page"), max_iterations=4)
+    agent = own.model_dump(mode="json") | {"tools": ["search", "visit"], "visit": {"allow_private": True}}
+    (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": agent}))
+    script = render_call("visit", {"url": "http://127.0.0.1/?page=secret"})
+    served = Served(searcher, tmp_path, lambda _: script, own=AgentRecord(agent=own))
+    assert {turn["action"] for turn in served.post("/v1/ask", question=QUESTION).json()["turns"]} == {"invalid"}
+    names = [function["function"]["name"] for function in served.engine.requests[0].tools]
+    assert names == ["search_documents", "provide_answer"]

@@ -139,10 +139,9 @@ def test_what_ray_carries_and_keeps_holds_no_key(inputs: Inputs) -> None:
 def test_feedback_lies_beside_the_index_with_one_secret_for_all_engines_and_needs_searches(
     inputs: Inputs, tmp_path: Path
 ) -> None:
-    assert build(inputs, {}, {}).feedback_dir == ""
+    build(inputs, {}, {})
     assert not (tmp_path / "feedback").exists()
-    built = [build(inputs, {}, {"feedback": {"enabled": True}}) for _ in range(2)]
-    assert [found.feedback_dir for found in built] == [str(tmp_path / "feedback")] * 2
+    assert build(inputs, {}, {"feedback": {"enabled": True}}).run_dir == str(tmp_path)
     assert len(read_secret(tmp_path / "feedback")) == 32
     without = Inputs({"index": None, "finetune": None, "embed": None})
     with pytest.raises(ConfigError, match=r"serve\.feedback\.enabled: the run has no index"):

@@ -138,28 +138,18 @@ async def test_the_picture_of_a_page_is_shown_as_it_is_kept_and_images_are_chose
 
 HOSTILE = [
     ("crop", {"box": [-1, 0, 10, 10]}, "box.0: Input should be greater than or equal to 0"),
-    ("crop", {"box": [0, 0, 1001, 10]}, "box.2: Input should be less than or equal to 1000"),
     ("crop", {"box": [10, 0, 10, 10]}, "the box 10,0,10,10 is empty"),
-    ("crop", {"box": [900, 0, 100, 10]}, "the box 900,0,100,10 is empty"),
-    ("crop", {"box": [0, 0, 10]}, "box: List should have at least 4 items"),
     ("crop", {"box": [float("nan")] * 4}, "box.0: Input should be"),
     ("crop", {"box": [0, 0, 1000, 1]}, "one edge is more than 100 times the other"),
-    ("crop", {"box": "0,0,10,10"}, "box: Input should be a valid array"),
-    ("zoom", {"factor": 1e308}, "factor: Input should be less than or equal to 10"),
     ("zoom", {"factor": 0}, "factor: Input should be greater than or equal to 1.1"),
     ("zoom", {"x": float("inf")}, "x: Input should be"),
     ("rotate", {"degrees": float("nan")}, "degrees: Input should be"),
-    ("rotate", {"degrees": 1e9}, "degrees: Input should be less than or equal to 360"),
-    ("rotate", {}, "degrees: Field required"),
-    ("perspective_correct", {"corners": [[0, 0]] * 4}, "not those of a convex quadrilateral"),
     ("perspective_correct", {"corners": [[0, 0], [500, 500], [1000, 1000], [700, 700]]}, "not those of a convex quadrilateral"),
     ("perspective_correct", {"corners": [[0, 0], [1000, 1000], [1000, 0], [0, 1000]]}, "not those of a convex quadrilateral"),
     ("perspective_correct", {"corners": [[0, 0], [0, 1000], [1000, 1000], [1000, 0]]}, "not those of a convex quadrilateral"),
     ("perspective_correct", {"corners": [[0, 0], [1e9, 0], [1, 1], [0, 1]]}, "corners.1.0: Input should be less than"),
-    ("perspective_correct", {"corners": [[0, 0, 0]] * 4}, "corners.0: List should have at most 2 items"),
     ("sharpen", {"strength": -1}, "strength: Input should be greater than 0"),
     ("super_resolution", {"factor": 10**9}, "factor: Input should be less than or equal to 4"),
-    ("super_resolution", {"factor": 2.5}, "factor: Input should be a valid integer"),
     ("select_images", {"images": []}, "images: List should have at least 1 item"),
 ]
 

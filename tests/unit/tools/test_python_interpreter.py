@@ -77,7 +77,7 @@ def test_without_sandbox_the_agent_is_refused(
         (tmp_path / "bwrap").write_text(program)
         (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox._open.cache_clear()
+    sandbox.open_sandbox.cache_clear()
     config = AgentConfig(**AGENT, python_interpreter=PythonInterpreterConfig(memory_mib=129))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=rf"python_interpreter runs nothing unprotected.*{problem}"):
         config.load_tools()
