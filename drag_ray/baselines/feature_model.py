@@ -59,11 +59,8 @@ def write_features(folder: Path, model: FeatureModel) -> None:
 
 
 def read_features(folder: Path, option: str) -> FeatureModel:
-    """The model that an evaluation has left.
-
-    Raises:
-        ConfigError: there is none, or it has learned nothing, or is no such file; the message begins with the option.
-    """
+    """The model that an evaluation has left. Raises ConfigError: there is none, or it has learned nothing, or is no such file;
+    the message begins with the option."""
     path = folder / FEATURES_NAME
     learn = "Evaluate with `features` among evaluate.baselines, and name the folder of that evaluation."
     try:

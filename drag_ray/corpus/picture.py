@@ -19,11 +19,8 @@ T = TypeVar("T")
 
 
 def read_picture(data: bytes, max_pixels: int) -> Image.Image:
-    """The picture in `data`, scaled down to `max_pixels`.
-
-    Raises:
-        DataError: it is none, is damaged or animated, or would take too much memory.
-    """
+    """The picture in `data`, scaled down to `max_pixels`. Raises DataError: it is none, is damaged or animated, or would take too
+    much memory."""
     return _open(data, lambda image: fit_picture(to_rgb(image), max_pixels))
 
 

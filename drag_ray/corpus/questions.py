@@ -137,11 +137,8 @@ def _find_pages(
 
 
 def select_questions(questions: Sequence[Question], include_ids: str, exclude_ids: str) -> list[Question]:
-    """Those whose ids one file has, and the other has not; an empty name includes all and excludes none.
-
-    Raises:
-        DataError: a file cannot be read, an included id is none of theirs, or none is left.
-    """
+    """Those whose ids one file has, and the other has not; an empty name includes all and excludes none. Raises DataError: a file
+    cannot be read, an included id is none of theirs, or none is left."""
     known = {question.id for question in questions}
     included, excluded = _read_ids(include_ids) if include_ids else known, _read_ids(exclude_ids) if exclude_ids else set[str]()
     if unknown := sorted(included - known):
@@ -245,11 +242,8 @@ def _list_known(locations: Any, name: str) -> list[Any]:
 
 
 def parse_location(location: Any, name: str) -> Evidence:
-    """The page of `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
-
-    Raises:
-        DataError: it is none of these; says so of column `name`.
-    """
+    """The page of `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`. Raises DataError: it is
+    none of these; says so of column `name`."""
     if isinstance(location, str) and ":" in location:
         location = location.rsplit(":", 1)
     if isinstance(location, list) and len(location) == 2:
@@ -281,22 +275,16 @@ QUESTIONS_NAME = "questions.parquet"
 
 
 def find_questions_dir(index_dir: Path, written_dir: Path | None = None) -> Path:
-    """The folder whose questions a run asks: that of its index or, where that has none, of those that a model has written.
-
-    Raises:
-        DataError: the table of the index is missing or is not one of questions.
-    """
+    """The folder whose questions a run asks: that of its index or, where that has none, of those that a model has written. Raises
+    DataError: the table of the index is missing or is not one of questions."""
     if not written_dir or schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS, ["id"]).num_rows:
         return index_dir
     return written_dir
 
 
 def read_run_questions(index_dir: Path, written_dir: Path | None = None) -> pa.Table:
-    """The table of the questions that a run asks: see `find_questions_dir`, whose args these are.
-
-    Raises:
-        DataError: the table is missing or is not one of questions.
-    """
+    """The table of the questions that a run asks: see `find_questions_dir`, whose args these are. Raises DataError: the table is
+    missing or is not one of questions."""
     return schemas.read_table(find_questions_dir(index_dir, written_dir) / QUESTIONS_NAME, schemas.QUESTIONS)
 
 

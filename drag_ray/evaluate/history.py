@@ -62,11 +62,8 @@ class RoundResult:
 
 
 def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
-    """The results of rounds on the questions that all of them held out and none of them trained on.
-
-    Raises:
-        DataError: there is no such question.
-    """
+    """The results of rounds on the questions that all of them held out and none of them trained on. Raises DataError: there is no
+    such question."""
     held_out = [{result.question_id for result in evaluation.results[TUNED_NAME]} for evaluation in evaluations]
     common = set[str].intersection(*held_out).difference(*(evaluation.trained for evaluation in evaluations))
     if not common:

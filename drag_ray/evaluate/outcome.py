@@ -104,11 +104,8 @@ def write_comparison(
     context: ReportContext,
     thumbnails: ThumbnailStore,
 ) -> None:
-    """Write the report as a page, as Markdown and as JSON, and the result of each question.
-
-    Raises:
-        ArtifactError: a file cannot be written.
-    """
+    """Write the report as a page, as Markdown and as JSON, and the result of each question. Raises ArtifactError: a file cannot
+    be written."""
     rows = [{"policy": name, **to_line(result)} for name, policy_results in results.items() for result in policy_results]
     artifacts.write_jsonl(folder / RESULTS_NAME, rows)
     said = {"verdict": write_verdict(comparison), "context": context.to_dict()}

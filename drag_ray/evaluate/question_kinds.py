@@ -98,10 +98,7 @@ def read_real(run_dir: Path, path: Path | None = None) -> list[Question]:
 
 def measure_kinds(run_dir: Path, asked: Sequence[Question]) -> KindsWorth:
     """Compare equally many written questions of all kinds, and of all but one, over documents that no real question is about.
-
-    Raises:
-        DataError: too few questions are left to learn from, or of a single kind.
-    """
+    Raises DataError: too few questions are left to learn from, or of a single kind."""
     written = read_questions(run_dir / "questions" / "questions.jsonl")[0]
     near = read_near_duplicates(run_dir / "index", [*asked, *written])
     overlaps = find_overlaps(written, asked, "document", near)

@@ -40,11 +40,8 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
 
 
 def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
-    """True if weights of the question are to be found.
-
-    Raises:
-        ConfigError: they would mean nothing, or would be found on the questions that are evaluated.
-    """
+    """True if weights of the question are to be found. Raises ConfigError: they would mean nothing, or would be found on the
+    questions that are evaluated."""
     if not settings.question_weights:
         return False
     if not agent.expands or agent.max_iterations > 1:

@@ -24,11 +24,8 @@ from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 
 
 def compute_result(trajectory: Trajectory) -> QuestionResult:
-    """The values of one trajectory.
-
-    Raises:
-        DataError: the trajectory has no evidence page, so that nothing can be found, and no answer that it is to give.
-    """
+    """The values of one trajectory. Raises DataError: the trajectory has no evidence page, so that nothing can be found, and no
+    answer that it is to give."""
     if not (trajectory.evidence or trajectory.answers):
         raise DataError(
             f"question {trajectory.question_id!r}: its trajectory has no evidence page and no known answer, expected one of "

@@ -71,11 +71,8 @@ class DenseSearcher:
         return self._searcher.to_hits(self._vectors.rank(self._vector(text), top_k, self._searcher.shown_rows))
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
-        """The `top_k` pages nearest to a question together with what is added to it; a text has no weights within it.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` pages nearest to a question together with what is added to it; a text has no weights within it. Raises
+        SearchIndexError: `top_k` is below 1."""
         return self.search(join_expanded(question, addition), top_k)
 
     def restrict(self, searcher: Searcher) -> "DenseSearcher":
@@ -172,30 +169,20 @@ class HybridSearcher:
         self._dense_weight = dense_weight
 
     def search(self, text: str, top_k: int) -> Hits:
-        """The `top_k` best pages for a query, best first, with the scores of the fusion.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` best pages for a query, best first, with the scores of the fusion. Raises SearchIndexError: `top_k` is
+        below 1."""
         return self.search_beside(partial(self._searcher.search, text), text, top_k)
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
-        """The `top_k` best pages for a question and what is added to it, each searcher in its own way.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` best pages for a question and what is added to it, each searcher in its own way. Raises SearchIndexError:
+        `top_k` is below 1."""
         check_top_k(top_k)
         asked = (question, addition, question_weight, max(self._depth, top_k))
         return self._fuse(self._searcher.search_expanded(*asked, words), self._dense.search_expanded(*asked), top_k)
 
     def search_beside(self, find: Callable[[int], Hits], text: str, top_k: int) -> Hits:
         """The `top_k` best pages of another search by words, which is given how many pages are wanted, and of the vectors for a
-        text.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        text. Raises SearchIndexError: `top_k` is below 1."""
         check_top_k(top_k)
         depth = max(self._depth, top_k)
         return self._fuse(find(depth), self._dense.search(text, depth), top_k)

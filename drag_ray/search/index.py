@@ -179,11 +179,8 @@ def _building() -> Generator[None]:
 
 
 def read_record(index_dir: Path) -> IndexRecord:
-    """Read what made the index.
-
-    Raises:
-        SearchIndexError: there is no finished index, its layout or Tantivy's version is another, or its pages have changed.
-    """
+    """Read what made the index. Raises SearchIndexError: there is no finished index, its layout or Tantivy's version is another,
+    or its pages have changed."""
     record = _read_record(index_dir)
     if record.tantivy_version != version("tantivy"):
         raise SearchIndexError(
@@ -196,11 +193,8 @@ def read_record(index_dir: Path) -> IndexRecord:
 
 
 def read_fingerprint(index_dir: Path) -> str:
-    """The fingerprint of an index, whose pages are not looked at.
-
-    Raises:
-        SearchIndexError: there is no finished index, or its layout is another.
-    """
+    """The fingerprint of an index, whose pages are not looked at. Raises SearchIndexError: there is no finished index, or its
+    layout is another."""
     return _read_record(index_dir).fingerprint
 
 
@@ -213,11 +207,8 @@ def write_checksums(folder: Path) -> None:
 
 
 def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) -> None:
-    """Look quickly whether the files of an index, or of its vectors, are what was written.
-
-    Raises:
-        SearchIndexError: names those that are not, and what was found and expected.
-    """
+    """Look quickly whether the files of an index, or of its vectors, are what was written. Raises SearchIndexError: names those
+    that are not, and what was found and expected."""
     path = folder / checksums.LIST_NAME
     try:
         listed = checksums.parse_list(path.read_text(encoding="utf-8"))

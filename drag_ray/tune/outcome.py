@@ -53,11 +53,8 @@ def write_choice(folder: Path, choice: Choice, agent: AgentConfig, num_questions
 
 
 def read_options(folder: Path) -> dict[str, Any]:
-    """The options that a finished stage has chosen, in sections; none where nothing could be chosen.
-
-    Raises:
-        DamageError: the file is missing, or is not one of this stage.
-    """
+    """The options that a finished stage has chosen, in sections; none where nothing could be chosen. Raises DamageError: the file
+    is missing, or is not one of this stage."""
     path = folder / CHOICE_NAME
     try:
         options = parse_json(path.read_bytes())["options"]

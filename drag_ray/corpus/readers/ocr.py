@@ -30,11 +30,8 @@ class TextBox:
 
 
 def locate(image: Image.Image) -> list[list[TextBox]]:
-    """The pieces of text of an upright RGB image: rows from top to bottom, and in each the boxes from left to right.
-
-    Raises:
-        DataError: the engine fails on this image.
-    """
+    """The pieces of text of an upright RGB image: rows from top to bottom, and in each the boxes from left to right. Raises
+    DataError: the engine fails on this image."""
     found = _detect(np.ascontiguousarray(np.asarray(image)[:, :, ::-1]))
     return _group_rows(found.boxes, found.txts) if found.txts else []
 

@@ -26,10 +26,7 @@ from drag_ray.types import Page
 
 def extract_markdown(data: bytes) -> LinkedText:
     """The text of a Markdown document with its links; page breaks are form feeds, and what HTML in it says (see `html_text`).
-
-    Raises:
-        DataError: it is in an unknown encoding, or nested too deeply.
-    """
+    Raises DataError: it is in an unknown encoding, or nested too deeply."""
     # The parser leaves out what is nested deeper than its own limit. Without one Python's limit of recursion is an error.
     parser = MarkdownIt("commonmark", {"maxNesting": sys.maxsize}).enable("table")
     parts = decode_text(data).split(PAGE_BREAK)
