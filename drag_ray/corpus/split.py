@@ -164,19 +164,14 @@ def compute_components(keys: Iterable[Iterable[Hashable]]) -> list[int]:
     Args:
         keys: for each item the things it is tied by; two items that share one are in one component.
     """
-    parents: list[int] = []
+    from scipy.cluster.hierarchy import DisjointSet  # slow to import
+
+    joined = DisjointSet()
     holders: dict[Hashable, int] = {}
+    num_items = 0
     for item, item_keys in enumerate(keys):
-        parents.append(item)
+        num_items += joined.add(item) is None
         for key in item_keys:
-            # The smaller root stays, so that a component is named by its first member.
-            low, high = sorted((_find_root(parents, holders.setdefault(key, item)), _find_root(parents, item)))
-            parents[high] = low
-    return [_find_root(parents, item) for item in range(len(parents))]
-
-
-def _find_root(parents: list[int], item: int) -> int:
-    while parents[item] != item:
-        parents[item] = parents[parents[item]]
-        item = parents[item]
-    return item
+            joined.merge(holders.setdefault(key, item), item)
+    first_members: dict[int, int] = {}
+    return [first_members.setdefault(joined[item], item) for item in range(num_items)]

@@ -85,15 +85,11 @@ def write_rollouts(folder: Path, questions: Sequence[Question], trajectories: Ma
     changes what its searches find.
     """
     artifacts.write_parquet(folder / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
-    tables = [
-        schemas.to_table([_name_policy(rollout, policy) for rollout in rollouts], schemas.TRAJECTORIES)
-        for policy, rollouts in trajectories.items()
-    ]
+    tables: list[pa.Table] = []
+    for policy, rollouts in trajectories.items():
+        named = [replace(rollout, provenance=replace(rollout.provenance, policy=policy)) for rollout in rollouts]
+        tables.append(schemas.to_table(named, schemas.TRAJECTORIES))
     artifacts.write_parquet(folder / TRAJECTORIES_PATH, pa.concat_tables(tables))
-
-
-def _name_policy(rollout: Trajectory, policy: str) -> Trajectory:
-    return replace(rollout, provenance=replace(rollout.provenance, policy=policy))
 
 
 def write_comparison(

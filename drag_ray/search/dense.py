@@ -94,22 +94,22 @@ class DenseSearcher:
         return vector
 
 
-RRF_K = 60
+_RRF_K = 60
 """The constant of the paper: the larger, the less the first ranks stand out."""
 FUSED_DEPTH = 100
 """Best pages of each ranking that are fused, at least."""
 
 
-def fuse_rankings(rankings: Sequence[Sequence[Hit]], k: int = RRF_K) -> list[Hit]:
+def fuse_rankings(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
     """All pages of the rankings, best first; equal scores in order of (file, page).
 
-    The score of a page is the sum of 1 / (k + rank) over the rankings that have it.
+    The score of a page is the sum of 1 / (`_RRF_K` + rank) over the rankings that have it.
     """
     scores: dict[tuple[str, int], float] = {}
     for ranking in rankings:
         for hit in ranking:
             page = (hit.file, hit.page_number)
-            scores[page] = scores.get(page, 0.0) + 1 / (k + hit.rank)
+            scores[page] = scores.get(page, 0.0) + 1 / (_RRF_K + hit.rank)
     return _order(scores)
 
 

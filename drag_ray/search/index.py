@@ -99,7 +99,9 @@ def _write_index(
     documents = _write_metadata(metadata, scratch) if metadata else ()
     _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
     record = IndexRecord(
-        fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
+        fingerprint=artifacts.compute_fingerprint(
+            artifacts.compute_file_fingerprint(scratch / PAGES_NAME), config.analyzer, version("tantivy"), INDEX_FORMAT
+        ),
         num_pages=len(order),
         analyzer=config.analyzer,
         syntax=config.syntax,
@@ -240,12 +242,6 @@ def _read_record(index_dir: Path) -> IndexRecord:
         raise SearchIndexError(f"{index_dir}: no finished search index. Build it: python jobs/index.py") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise SearchIndexError(f"{path}: not an index record ({error}). {REBUILD}") from None
-
-
-def _compute_fingerprint(pages_path: Path, config: SearchConfig) -> str:
-    return artifacts.compute_fingerprint(
-        artifacts.compute_file_fingerprint(pages_path), config.analyzer, version("tantivy"), INDEX_FORMAT
-    )
 
 
 def copy_to_node(index_dir: Path, node_dir: Path) -> Path:

@@ -8,7 +8,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -36,12 +36,8 @@ def extract_markdown(data: bytes) -> LinkedText:
     return LinkedText(PAGE_BREAK.join(one.text for one in parsed), tuple(links))
 
 
-def _extract_plain(data: bytes) -> LinkedText:
-    return LinkedText(decode_text(data))
-
-
-_EXTRACTORS = {
-    ".txt": _extract_plain,
+_EXTRACTORS: dict[str, Callable[[bytes], LinkedText]] = {
+    ".txt": lambda data: LinkedText(decode_text(data)),
     ".md": extract_markdown,
     ".markdown": extract_markdown,
     ".html": extract_html,

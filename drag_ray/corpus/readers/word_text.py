@@ -12,7 +12,7 @@ from typing import Any
 from lxml.etree import XMLParser, XMLSyntaxError, fromstring, iterwalk
 
 from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
-from drag_ray.corpus.readers.word_numbers import WordNumbers, WordStyles
+from drag_ray.corpus.readers.word_numbers import WordNumbers, WordStyles, read_value
 from drag_ray.corpus.text import PAGE_BREAK
 from drag_ray.errors import DataError
 
@@ -165,7 +165,7 @@ class _Writer:
 
     def write(self, root: Any) -> str:
         sections = [item for item in root.iter(f"{_W}sectPr") if item.getparent().tag in (f"{_W}pPr", f"{_W}body")]
-        starts = iter([_starts_page(section) for section in sections[1:]])
+        starts = iter([read_value(section, "type") not in _ON_SAME_PAGE for section in sections[1:]])
         walk = iterwalk(root, events=("start", "end"))
         for event, element in walk:
             name = element.tag
@@ -226,7 +226,8 @@ class _Writer:
         align, position = (self._styles.find_of_run(self._run, name) for name in ("vertAlign", "position"))
         if align is not None and (shift := _SHIFTS.get(align.get(f"{_W}val", ""))):
             return shift(text)
-        places = 0 if position is None else _read_number(position.get(f"{_W}val", ""))
+        half_points = "" if position is None else position.get(f"{_W}val", "")
+        places = int(half_points) if half_points.lstrip("-").isdecimal() else 0
         if abs(places) < _SHIFTED_BY:
             return text
         return raise_text(text) if places > 0 else lower_text(text)
@@ -240,25 +241,11 @@ class _Writer:
         self._follows_break = True
 
 
-def _starts_page(section: Any) -> bool:
-    kind = section.find(f"{_W}type")
-    return kind is None or kind.get(f"{_W}val") not in _ON_SAME_PAGE
-
-
-def _read_number(text: str) -> int:
-    """A number of half points; 0 for what is none."""
-    return int(text) if text.lstrip("-").isdecimal() else 0
-
-
 def _read_symbols(text: str, run: Any | None) -> str:
     """Text of a run in a font of symbols, whose letters stand for others."""
     fonts = None if run is None else run.find(f"{_W}rPr/{_W}rFonts")
-    characters = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower())
-    return (
-        "".join(characters.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)
-        if characters
-        else text
-    )
+    shown = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower(), {})
+    return "".join(shown.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)
 
 
 def _read_symbol(font: str, code: str) -> str:

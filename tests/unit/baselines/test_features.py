@@ -161,14 +161,6 @@ class Found:
         raise NotImplementedError
 
 
-def test_equal_pages_keep_their_order(tmp_path: Path) -> None:
-    write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
-    hits = (Hit("a.pdf", 1, 1, 2.0), Hit("a.pdf", 1, 2, 1.0))
-    model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
-    searcher = FeatureSearcher(model, Found(*hits), 2, Searcher(tmp_path / "search_index"))
-    assert [hit.rank for hit in searcher.search("x", 2)] == [1, 2]
-
-
 def test_as_many_pages_are_found_as_are_wanted(tmp_path: Path) -> None:
     """A ranking that ended where the order ends would have found nothing beyond, whatever depth the others are measured to."""
     write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])

@@ -186,11 +186,3 @@ def test_proposals_vary_the_words_by_their_seed(templates: Templates, index_dir:
     queries = {trajectory.turns[0].query for trajectory in trajectories}
     assert len(queries) > 1
     assert all(word.partition("^")[0] in templates.templates[TREATED] for query in queries for word in query.split())
-
-
-def test_without_templates_the_question_is_searched_as_it_stands(index_dir: Path) -> None:
-    searcher, question = Searcher(index_dir), ask("rabies", "treated")
-    rollouts = build_rollouts("templates", BaselineOptions(AgentConfig(top_k=2), {"templates": Templates()}), searcher)
-    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7, baseline="templates")))
-    found = [hit.page_number for hit in trajectory.turns[0].ranking.hits]
-    assert found == [hit.page_number for hit in searcher.search(question.question, 10)]

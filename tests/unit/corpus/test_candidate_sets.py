@@ -92,37 +92,6 @@ def test_a_set_is_read_as_documents_and_questions_are(source: Path, tmp_path: Pa
     assert kept[1].evidence == (Evidence("blue.jpg", 1),)
 
 
-def test_parquet_and_the_lists_of_training_sets_are_read_alike(source: Path) -> None:
-    rows = [
-        {
-            "extra_info": {
-                "qid": "1",
-                "query_text": "q",
-                "query_image": None,
-                "ground_truth_position": 2,
-                "candidate_texts": ["a", "b"],
-                "candidate_images": [],
-            }
-        },
-        {
-            "extra_info": {
-                "qid": "2",
-                "query_text": "",
-                "query_image": "blue.jpg",
-                "ground_truth_position": 1,
-                "candidate_texts": ["a", "b"],
-                "candidate_images": ["blue.jpg", "p/red.png"],
-            }
-        },
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), source / "train.parquet")
-    counts = import_candidate_set(source / "train.parquet", source.parent / "out")
-    assert counts == {"questions": 2, "candidates": 4, "set_aside": 0}
-    first, second = (json.loads(line) for line in (source.parent / "out" / "questions.jsonl").read_text().splitlines())
-    assert first["evidence"] == [first["candidates"][1]]
-    assert [page["file"] for page in second["candidates"]] == ["blue.jpg", "p/red.png"]
-
-
 def write_published_row(qid: str, query_image: str | None, texts: list[str], images: list[str]) -> dict[str, Any]:
     """A row with all that V-Retrver's `verl-tool/examples/data_preprocess/pixel_reasoner/prepare_lamra_train.py` writes."""
     shown = [{"image": image} for image in ([query_image] if query_image else []) + images]
