@@ -312,7 +312,7 @@ def _list_doubts(search_dir: Path, config: ServeConfig) -> Iterator[str]:
         if doubt := describe_other_index(find_files(config.rerank), search_dir):
             yield doubt
     if config.rerank.features:
-        model = read_features(config.rerank.features, "serve.rerank.features")
+        model = read_features(config.rerank.features)
         if config.rerank.model and config.rerank.weight is None and model.with_model is None:
             raise ConfigError(
                 f"serve.rerank.features {str(config.rerank.features)!r}: learned without a model, so the weight of "

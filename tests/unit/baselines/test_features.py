@@ -174,7 +174,7 @@ def test_what_an_evaluation_leaves_puts_pages_in_the_order_that_it_had(tmp_path:
     asked = [question for question in write_collection(tmp_path) if question.split == "test"]
     model = replace(prepare(tmp_path).model, with_model=Factors(0.5, 2.0))
     write_features(tmp_path, model)
-    again = read_features(tmp_path, "serve.rerank.features")
+    again = read_features(tmp_path)
     assert again == model
     searcher = Searcher(tmp_path / "search_index")
     for question in asked:
@@ -198,7 +198,7 @@ def test_a_file_that_is_no_model_is_refused(content: str | None, said: str, tmp_
     if content is not None:
         (tmp_path / "features.json").write_text(content)
     with pytest.raises(ConfigError, match=rf"serve\.rerank\.features.*{said}"):
-        read_features(tmp_path, "serve.rerank.features")
+        read_features(tmp_path)
 
 
 def test_questions_of_one_page_are_in_one_half() -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_degradation import DEGRADATIONS, DegradationConfig, degrade
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.picture import compute_scale
 from drag_ray.corpus.readers.documents import Span, count_image_pages, read_document, read_image
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import DataError

@@ -75,7 +75,8 @@ def test_a_pdf_that_cannot_be_read_is_refused_with_the_reason(tmp_path, write, p
 def test_text_is_cleaned_and_boxes_side_by_side_are_one_line():
     assert clean_text("a\0b\ud800c\r\nd\re\ufffe") == "abc\nd\ne"
     boxes = np.array([[[x, y], [x + 90, y], [x + 90, y + 20], [x, y + 20]] for x, y in ((300, 0), (0, 4), (0, 40), (300, 55))])
-    assert ocr._join_lines(boxes, ("right", "left", "next", "last")) == "left right\nnext\nlast"
+    rows = ocr.group_rows(boxes, ("right", "left", "next", "last"))
+    assert [[box.text for box in row] for row in rows] == [["left", "right"], ["next"], ["last"]]
 
 
 @pytest.mark.parametrize("mark", ["\x02", "\ufffe", "\ufffe\r\n"])
