@@ -204,7 +204,7 @@ def _parse_question(record: dict[str, Any], allow_unanswerable: bool, images: Qu
         group=read_name(record, "group"),
         split=_SPLITS[split],
         images=_keep_images(record, images),
-        candidates=_parse_candidates(record),
+        candidates=_parse_pages([] if (listed := record.get(_CANDIDATE_COLUMN)) is None else listed, _CANDIDATE_COLUMN),
     )
 
 
@@ -221,24 +221,19 @@ def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidenc
     name, locations = get_field(record, _EVIDENCE_COLUMNS)
     if locations is None:
         locations = [record] if get_field(record, FILE_COLUMNS)[1] is not None else []
-    locations = _list_known(locations, name)
-    if not locations and not may_be_empty:
+    evidence = _parse_pages(locations, name)
+    if not evidence and not may_be_empty:
         raise DataError(
             f"column {name!r}: got no evidence page, expected at least one. Accept these with --corpus.allow-unanswerable."
         )
-    return tuple(dict.fromkeys(parse_location(location, name) for location in locations))
+    return evidence
 
 
-def _parse_candidates(record: dict[str, Any]) -> tuple[Evidence, ...]:
-    locations = [] if record.get(_CANDIDATE_COLUMN) is None else _list_known(record[_CANDIDATE_COLUMN], _CANDIDATE_COLUMN)
-    return tuple(dict.fromkeys(parse_location(location, _CANDIDATE_COLUMN) for location in locations))
-
-
-def _list_known(locations: Any, name: str) -> list[Any]:
-    """The pages of a list; empty cells are none."""
+def _parse_pages(locations: Any, name: str) -> tuple[Evidence, ...]:
+    """The pages of a list, each once; empty cells are none."""
     if not isinstance(locations, list):
         raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
-    return [location for location in locations if location is not None]
+    return tuple(dict.fromkeys(parse_location(location, name) for location in locations if location is not None))
 
 
 def parse_location(location: Any, name: str) -> Evidence:
@@ -258,17 +253,15 @@ def _parse_answers(record: dict[str, Any]) -> tuple[str, ...]:
     name, answers = get_field(record, _ANSWER_COLUMNS)
     if answers is None:
         return ()
-    variants = answers if isinstance(answers, list) else [answers]
-    listed = (variant if isinstance(variant, list) else [variant] for variant in variants)
-    known = ([part for part in parts if part is not None] for parts in listed)
-    return tuple(_join_answer(parts, name) for parts in known if parts)
-
-
-def _join_answer(parts: list[Any], name: str) -> str:
-    for part in parts:
-        if not isinstance(part, str | int | float):
-            raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
-    return to_encodable(", ".join(str(part) for part in parts))
+    joined: list[str] = []
+    for variant in answers if isinstance(answers, list) else [answers]:
+        parts = [part for part in (variant if isinstance(variant, list) else [variant]) if part is not None]
+        for part in parts:
+            if not isinstance(part, str | int | float):
+                raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
+        if parts:
+            joined.append(to_encodable(", ".join(map(str, parts))))
+    return tuple(joined)
 
 
 QUESTIONS_NAME = "questions.parquet"

@@ -14,7 +14,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.retrieval import find_vectors
 from drag_ray.baselines.feature_model import describe_other_features, read_features
 from drag_ray.cluster.telemetry import TelemetryConfig
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.model_folder import resolve_model
@@ -231,7 +231,7 @@ def resolve_index(index_dir: Path | None) -> str:
     if index_dir is None:
         return ""
     require_manifest(index_dir)
-    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
+    refuse_damage(index_dir, whole=True, but=(image_store.DIR_NAME, question_images.DIR_NAME))
     return str((index_dir / "search_index").resolve())
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStores, encode
 from drag_ray.corpus.picture import read_picture
@@ -66,7 +66,7 @@ class EndpointImages:
     """
 
     def __init__(self, index_dir: Path, max_bytes: int = MAX_BYTES) -> None:
-        self._stores = ImageStores([index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)])
+        self._stores = ImageStores([index_dir / name for name in (image_store.DIR_NAME, question_images.DIR_NAME)])
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._held: dict[str, bytes] = {}
