@@ -83,37 +83,25 @@ def build_index(
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     with replaced_folder(index_dir) as scratch, _building():
-        return _write_index(pages_path, index_dir, scratch, config, order, metadata, earlier_dir)
-
-
-def _write_index(
-    pages_path: Path,
-    index_dir: Path,
-    scratch: Path,
-    config: SearchConfig,
-    order: np.ndarray,
-    metadata: Metadata | None,
-    earlier_dir: Path | None,
-) -> IndexRecord:
-    write_pages(pages_path, order, scratch / PAGES_NAME)
-    documents = _write_metadata(metadata, scratch) if metadata else ()
-    _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
-    record = IndexRecord(
-        fingerprint=artifacts.compute_fingerprint(
-            artifacts.compute_file_fingerprint(scratch / PAGES_NAME), config.analyzer, version("tantivy"), INDEX_FORMAT
-        ),
-        num_pages=len(order),
-        analyzer=config.analyzer,
-        syntax=config.syntax,
-        operator=config.operator,
-        tantivy_version=version("tantivy"),
-        source=os.path.relpath(pages_path, index_dir),
-        source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
-        max_query_ms=config.max_query_ms,
-    )
-    artifacts.write_json(scratch / INDEX_NAME, asdict(record))
-    write_checksums(scratch)
-    return record
+        write_pages(pages_path, order, scratch / PAGES_NAME)
+        documents = _write_metadata(metadata, scratch) if metadata else ()
+        _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
+        record = IndexRecord(
+            fingerprint=artifacts.compute_fingerprint(
+                artifacts.compute_file_fingerprint(scratch / PAGES_NAME), config.analyzer, version("tantivy"), INDEX_FORMAT
+            ),
+            num_pages=len(order),
+            analyzer=config.analyzer,
+            syntax=config.syntax,
+            operator=config.operator,
+            tantivy_version=version("tantivy"),
+            source=os.path.relpath(pages_path, index_dir),
+            source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
+            max_query_ms=config.max_query_ms,
+        )
+        artifacts.write_json(scratch / INDEX_NAME, asdict(record))
+        write_checksums(scratch)
+        return record
 
 
 def locate_segments(index_dir: Path) -> Path:

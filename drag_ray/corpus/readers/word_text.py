@@ -27,12 +27,10 @@ _STRICT = {
 
 
 class WordPackage:
-    """An open `.docx`. Use it as a context manager. Raises DataError: it is no `.docx`, or holds more."""
+    """The parts of an open `.docx`. Raises DataError: it holds more than `max_bytes`."""
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        if not zipfile.is_zipfile(path):
-            raise DataError("is no .docx: of an older format, encrypted or damaged. Save it as .docx without a password.")
-        self._archive = zipfile.ZipFile(path)
+    def __init__(self, archive: zipfile.ZipFile, max_bytes: int) -> None:
+        self._archive = archive
         # Of each file no more is read than what is said here.
         texts = (item.file_size for item in self._archive.infolist() if item.filename.endswith((".xml", ".rels")))
         check_size(sum(texts), max_bytes)
@@ -40,12 +38,6 @@ class WordPackage:
         named = self._list_targets("").get("officeDocument")
         self._main = named if named in self._names else "word/document.xml"
         self._targets = self._list_targets(self._main)
-
-    def __enter__(self) -> "WordPackage":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._archive.close()
 
     def read_body(self) -> Any:
         """The root of the main part. Raises DataError: there is none."""
@@ -133,7 +125,10 @@ def extract_word(path: Path, max_bytes: int) -> str:
     Raises:
         DataError: it is no `.docx`, or what it holds is larger than `max_bytes`. Whatever a damaged one raises passes through.
     """
-    with WordPackage(path, max_bytes) as package:
+    if not zipfile.is_zipfile(path):
+        raise DataError("is no .docx: of an older format, encrypted or damaged. Save it as .docx without a password.")
+    with zipfile.ZipFile(path) as archive:
+        package = WordPackage(archive, max_bytes)
         styles = WordStyles(package.read_part("styles"))
         notes = {reference: _read_notes(package.read_part(kind), tag, styles) for reference, (kind, tag) in _NOTES.items()}
         numbers = WordNumbers(package.read_part("numbering"), styles)

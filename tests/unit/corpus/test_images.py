@@ -94,16 +94,6 @@ def test_what_is_no_image_of_a_bearable_size_is_set_aside(tmp_path, images, data
     assert reason in problem.reason
 
 
-def test_a_truncated_image_is_set_aside(tmp_path, images):
-    path = tmp_path / "a.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (80, 80, 3), dtype=np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:5000])
-    pages, (problem,) = read_image(path, "a.png", build_reader(images))
-    assert pages == []
-    assert problem.place == f"{path}, page 1"
-    assert "truncated" in problem.reason
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_damaged_tiffs_are_set_aside_whole_or_by_page(tmp_path, images):
     data = write_tiff(tmp_path / "good.tif", 0, 100, compression="tiff_deflate").read_bytes()

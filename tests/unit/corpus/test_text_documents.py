@@ -3,8 +3,6 @@
 import io
 import resource
 import zipfile
-from collections.abc import Generator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,6 @@ from text_bombs import build_entities, build_outside_entity, build_paragraphs, b
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.readers.document_parts import ReadingCosts
-from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.html_text import extract_html
 from drag_ray.corpus.readers.page_reader import PageReader
@@ -339,29 +335,11 @@ def test_no_file_of_the_machine_gets_into_a_page(tmp_path: Path) -> None:
     assert "password" not in "".join(texts)
 
 
-@pytest.fixture(scope="module")
-def process() -> Generator[DocumentProcess]:
-    with closing(DocumentProcess(memory_gib=0.5, cpu_s=20)) as process:
-        yield process
-
-
-@pytest.mark.seconds
-def test_a_text_that_takes_too_much_of_a_process_is_set_aside(process: DocumentProcess, tmp_path: Path) -> None:
-    bomb, good = tmp_path / "a.html", tmp_path / "b.txt"
-    bomb.write_bytes(b"<p>x" * 2**23)  # an element of some hundred bytes for each four
-    good.write_text("the rotor")
-    reader = build_reader(tmp_path)
-    pages, (problem,) = process.read(Span(bomb), tmp_path, reader, ReadingCosts(tmp_path, 60))
-    assert pages == []
-    assert "needs more than 0.5 GiB (corpus.document_memory_gib)" in problem.reason
-    assert [page.text for page in process.read(Span(good), tmp_path, reader, ReadingCosts(tmp_path, 60))[0]] == ["the rotor"]
-
-
-def test_a_line_of_a_gibibyte_is_set_aside_without_being_read(process: DocumentProcess, tmp_path: Path) -> None:
+def test_a_line_of_a_gibibyte_is_set_aside_without_being_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with path.open("wb") as stream:
         stream.truncate(2**30)
-    pages, (problem,) = process.read(Span(path), tmp_path, build_reader(tmp_path), ReadingCosts(tmp_path, 60))
+    pages, (problem,) = read_document(Span(path), tmp_path, build_reader(tmp_path))
     assert (pages, "holds more than 64 MiB" in problem.reason) == ([], True)
 
 

@@ -97,16 +97,6 @@ def test_terms_are_counted_by_pages(index_dir: Path) -> None:
     assert [searcher.doc_freq(term) for term in ("rotor", "oil", "rotors", "\ud800")] == [3, 2, 0, 0]
 
 
-def test_a_snippet_is_the_part_of_the_page_that_the_query_is_about(tmp_path: Path, write_index: WriteIndex) -> None:
-    text = "Filler words. " * 40 + "Check the main rotors before flight. " + "More filler here. " * 40
-    searcher = Searcher(write_index(tmp_path, [Page("a.pdf", 7, 9, text), Page("b.pdf", 1, 1, "filler words")]))
-    snippet = searcher.snippet(Hit("a.pdf", 7, 1, 1.0), "rotor words", 60)
-    assert (snippet.file, snippet.page_number) == ("a.pdf", 7)
-    assert snippet.text == text[snippet.start : snippet.start + len(snippet.text)]
-    assert len(snippet.text) <= 60
-    assert "rotors" in [snippet.text[start:end] for start, end in snippet.matches]
-
-
 def test_a_hit_of_another_index_is_refused(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     for ask in (
@@ -142,17 +132,11 @@ def test_many_threads_may_share_a_searcher(index_dir: Path) -> None:
 FORMS = [
     # analyzer, page, what a keyboard writes
     ("german", "Das Cafe\u0301 in Zu\u0308rich o\u0308ffnet um neun.", "Zürich"),
-    ("english", "Das Cafe\u0301 in Zu\u0308rich o\u0308ffnet um neun.", "Café Zürich"),
     ("cjk", "製品番号ＡＢＣ１２３の説明書です。", "ABC123"),
-    ("cjk", "ｶﾞｲﾄﾞ", "ガイド"),
     ("english", "The o\ufb03ce \ufb02oor plan shows the \ufb01rst \ufb01re exit.", "office fire"),
-    ("german", "Der Wert\u00adpapier\u00adindex steigt.", "Wertpapierindex"),
-    ("english", "The super\u00adintend\u00adent signs the log.", "superintendent"),
     ("plain", "zero\u200bwidth \u202abe\u200eside\u202c", "zerowidth beside"),
     ("arabic", "\ufe8e\ufedf\ufe91\ufef4\ufe96", "البيت"),
-    ("plain", "H₂O", "H2O"),
     ("plain", "10⁶ cells", "10^6"),
-    ("plain", "area in cm²", "cm^2"),
 ]
 
 
