@@ -119,24 +119,20 @@ def find_evaluation(path: Path) -> Path | None:
 
 
 def read_question_weights(path: Path) -> dict[str, float]:
-    """The weights of the question that an evaluation, in its folder or that of its run, found by policy.
-
-    Raises:
-        ArtifactError: it has not finished.
-        DamageError: its files are not what was written.
-    """
+    """The weights of the question that an evaluation, in its folder or that of its run, found by policy. Errors are those of
+    `open_evaluation`."""
     context = read_context(read_comparison(path)["context"])
     return {policy: found.weight for policy, found in context.question_weights.items()}
 
 
 def read_index_fingerprint(path: Path) -> str:
-    """The fingerprint of the search index of an evaluation; empty in one of an earlier version. Arguments and errors are those of
-    `read_question_weights`."""
+    """The fingerprint of the search index of an evaluation; empty in one of an earlier version. Errors are those of
+    `open_evaluation`."""
     return read_context(read_comparison(path)["context"]).fingerprints.get("search index", "")
 
 
 def open_evaluation(path: Path) -> Path:
-    """The folder of a finished evaluation, which is as it was written. Errors are those of `read_outcome`."""
+    """The folder of a finished evaluation. Raises ArtifactError: it has not finished; DamageError: it is not what was written."""
     stage_dir = find_evaluation(path) or path
     artifacts.require_manifest(stage_dir, "python jobs/evaluate.py")
     refuse_damage(stage_dir, whole=True)
@@ -144,7 +140,7 @@ def open_evaluation(path: Path) -> Path:
 
 
 def read_comparison(path: Path) -> dict[str, Any]:
-    """The content of `comparison.json`. Arguments and errors are those of `read_results`."""
+    """The content of `comparison.json`. Errors are those of `open_evaluation`."""
     return _read_comparison(open_evaluation(path))
 
 
@@ -156,11 +152,7 @@ def _read_comparison(stage_dir: Path) -> dict[str, Any]:
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
     """The result of each question for each policy of an evaluation, in its folder or that of its run, as they were scored.
-
-    Raises:
-        ArtifactError: it has not finished.
-        DamageError: its files are not what was written.
-    """
+    Errors are those of `open_evaluation`."""
     results: dict[str, list[QuestionResult]] = {}
     path = open_evaluation(path) / RESULTS_NAME
     with reading(path), path.open(encoding="utf-8") as lines:
@@ -170,13 +162,8 @@ def read_results(path: Path) -> dict[str, list[QuestionResult]]:
 
 
 def read_outcome(path: Path) -> Outcome:
-    """The outcome of an evaluation, in its folder or that of its run.
-
-    Raises:
-        ArtifactError: it has not finished.
-        DamageError: its files are not what was written.
-        DataError: it is of an earlier version, which kept no trajectories, or they cannot be read.
-    """
+    """The outcome of an evaluation, in its folder or that of its run. Raises DataError: it is of an earlier version, which kept
+    no trajectories, or they cannot be read; and what `open_evaluation` does."""
     stage_dir = open_evaluation(path)
     if not (stage_dir / TRAJECTORIES_PATH).is_file():
         raise DataError(f"{stage_dir}: no {TRAJECTORIES_PATH}, as of an earlier version. Evaluate again: python jobs/evaluate.py")

@@ -13,14 +13,14 @@ ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_690,
     "api": 1_290,
-    "baselines": 1_920,
+    "baselines": 1_900,
     "cli": 730,
     "cluster": 1_230,
     "collect": 190,
-    "corpus": 4_330,
+    "corpus": 4_200,
     "embed": 90,
     "engine": 3_830,
-    "evaluate": 5_610,
+    "evaluate": 5_490,
     "examples": 260,
     "feedback": 1_760,
     "finetune": 5_750,
@@ -32,20 +32,20 @@ LINES = {
     "recipes": 1_230,
     "rl": 1_030,
     "rollout": 3_140,
-    "search": 3_330,
+    "search": 3_250,
     "serve": 5_810,
     "stage_runs": 780,
     "storage": 920,
     "tools": 2_490,
     "transcripts": 730,
-    "tune": 520,
+    "tune": 510,
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 450
+FILES = 449
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_900
+TEST_LINES = 54_470
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
