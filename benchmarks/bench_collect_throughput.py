@@ -49,7 +49,7 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.cluster.nodes import NodeResources
-from drag_ray.corpus import page_images
+from drag_ray.corpus import image_store
 from drag_ray.corpus.questions import draw_split
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
@@ -169,7 +169,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         policies={"": Policy(engine.model)},
         concurrent_rollouts=arguments.concurrency,
         flush_s=5,
-        image_dirs=((arguments.index_dir / page_images.DIR_NAME).resolve(),) if arguments.page_view == "image" else (),
+        image_dirs=((arguments.index_dir / image_store.DIR_NAME).resolve(),) if arguments.page_view == "image" else (),
         build_engine=lambda config, images, adapters: kind(config, images, str(folder), num_engines, engine_options, **extra),
     )
     started = time.time()

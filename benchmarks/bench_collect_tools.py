@@ -34,7 +34,7 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect
-from drag_ray.corpus import page_images
+from drag_ray.corpus import image_store
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import BudgetError
@@ -61,7 +61,7 @@ def locate(number: int) -> tuple[str, int]:
 
 def write_index(folder: Path, num_pages: int) -> None:
     """Pages with pictures of 960 x 1280 pixels and a word of their own, as the index stage names what it leaves."""
-    keys = write_pages(folder / page_images.DIR_NAME, 0, num_pages)
+    keys = write_pages(folder / image_store.DIR_NAME, 0, num_pages)
     pages = [
         Page(*locate(number), PAGES_A_FILE, f"The {build_word(number)} of the pump.", image=key)
         for number, key in enumerate(keys)
@@ -106,7 +106,7 @@ def collect(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
         policies={"": Policy(engine.model)},
         concurrent_rollouts=settings.concurrent_rollouts,
         flush_s=2,
-        image_dirs=(folder / "index" / page_images.DIR_NAME,),
+        image_dirs=(folder / "index" / image_store.DIR_NAME,),
         build_engine=lambda config, images, adapters: ReplayedCallsEngine(config, images, folder, seconds, thoughts),
     )
     questions = [

@@ -42,7 +42,7 @@ from watch import Watch
 
 from drag_ray.cluster.connection import connect
 from drag_ray.config import load
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError

@@ -8,8 +8,7 @@ from factories import build_page
 from PIL import Image
 from small_index import open_index
 
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
 from drag_ray.search.config import ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, read_fingerprint

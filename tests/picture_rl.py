@@ -7,8 +7,7 @@ import numpy as np
 from PIL import Image
 from small_index import write_index
 
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity

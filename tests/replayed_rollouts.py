@@ -18,8 +18,7 @@ from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.corpus.image_degradation import DegradationConfig
-from drag_ray.corpus.image_store import ImageStores
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStores
 from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.tokens import IGNORED_LABEL

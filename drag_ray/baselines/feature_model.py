@@ -58,13 +58,10 @@ def write_features(folder: Path, model: FeatureModel) -> None:
     artifacts.write_json(folder / FEATURES_NAME, asdict(model) | {"words": sorted(model.words)})
 
 
-def read_features(folder: Path, option: str) -> FeatureModel:
-    """The model that an evaluation has left.
-
-    Raises:
-        ConfigError: there is none, or it has learned nothing, or is no such file; the message begins with the option.
-    """
-    path = folder / FEATURES_NAME
+def read_features(folder: Path) -> FeatureModel:
+    """The model that an evaluation has left. Raises ConfigError: there is none, or it has learned nothing, or is no such file;
+    the message begins with the option."""
+    path, option = folder / FEATURES_NAME, "serve.rerank.features"
     learn = "Evaluate with `features` among evaluate.baselines, and name the folder of that evaluation."
     try:
         model = TypeAdapter(FeatureModel).validate_json(path.read_bytes())

@@ -59,11 +59,8 @@ class Rerank(RawQuestion):
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the run's options, and the reranker that it has trained where they name no model.
-
-        Raises:
-            ConfigError: there is no model, or none that ranks, or they name a search by vectors, of which the index has none.
-        """
+        """With the run's options, and the reranker that it has trained where they name no model. Raises ConfigError: there is no
+        model, or none that ranks, or they name a search by vectors, of which the index has none."""
         options = sources.options.take(RerankedConfig)
         if not options.model and sources.reranker:
             options = options.model_copy(update={"model": str(sources.reranker.resolve())})

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_utility
@@ -133,49 +133,39 @@ def _list_steps(words: Sequence[str], found: Mapping[str, int], max_words: int, 
             yield {**found, word: weight - 1}
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A search for the words of a kind: its questions, and words that they may be.
+def find_words(
+    index_dir: Path, tried: Sequence[Question], checked: Sequence[Question], candidates: Sequence[str]
+) -> dict[str, int]:
+    """The words that gain most on average, with their weights (see `climb`); none where they gain no more than a standard error
+    on the questions that they were not found on.
 
-    Attributes:
+    Args:
         index_dir: the index that holds the evidence.
         tried: questions that the words are found on.
         checked: others, on which what was found has to hold.
         candidates: words.
     """
+    from drag_ray.search.searcher import Searcher
 
-    index_dir: Path
-    tried: tuple[Question, ...]
-    checked: tuple[Question, ...]
-    candidates: tuple[str, ...]
+    searcher = Searcher(index_dir)
+    found = climb(
+        candidates,
+        lambda words: mean(_compute_utilities(searcher, tried, words)),
+        max_words=_NUM_WORDS,
+        max_weight=_MAX_WEIGHT,
+        least_gain=_LEAST_GAIN,
+    )
+    with_words, without = (_compute_utilities(searcher, checked, words) for words in (found, {}))
+    gains = [gained - had for gained, had in zip(with_words, without, strict=True)]
+    return found if mean(gains) > stdev(gains) / math.sqrt(len(gains)) else {}
 
-    def find_words(self) -> dict[str, int]:
-        """The words that gain most on average, with their weights (see `climb`); none where they do not gain on the questions
-        that they were not found on."""
-        from drag_ray.search.searcher import Searcher
 
-        searcher = Searcher(self.index_dir)
-        found = climb(
-            self.candidates,
-            lambda words: mean(self._compute_utilities(searcher, self.tried, words)),
-            max_words=_NUM_WORDS,
-            max_weight=_MAX_WEIGHT,
-            least_gain=_LEAST_GAIN,
-        )
-        return found if self._gains(searcher, found) else {}
-
-    def _gains(self, searcher: "Searcher", words: Mapping[str, int]) -> bool:
-        """True if words gain more than a standard error of that."""
-        with_words, without = (self._compute_utilities(searcher, self.checked, some) for some in (words, {}))
-        gains = [gained - had for gained, had in zip(with_words, without, strict=True)]
-        return mean(gains) > stdev(gains) / math.sqrt(len(gains))
-
-    def _compute_utilities(self, searcher: "Searcher", questions: Sequence[Question], words: Mapping[str, int]) -> list[float]:
-        """The utility of each question's evidence page where it is found with these words."""
-        addition = write_words(words)
-        found = (searcher.search_expanded(one.question, addition, QUESTION_WEIGHT, _DEPTH) for one in questions)
-        ranks = (compute_evidence_rank(tuple(hits), one.evidence) for one, hits in zip(questions, found, strict=True))
-        return [compute_utility(rank, _DEPTH) for rank in ranks]
+def _compute_utilities(searcher: "Searcher", questions: Sequence[Question], words: Mapping[str, int]) -> list[float]:
+    """The utility of each question's evidence page where it is found with these words."""
+    addition = write_words(words)
+    found = (searcher.search_expanded(one.question, addition, QUESTION_WEIGHT, _DEPTH) for one in questions)
+    ranks = (compute_evidence_rank(tuple(hits), one.evidence) for one, hits in zip(questions, found, strict=True))
+    return [compute_utility(rank, _DEPTH) for rank in ranks]
 
 
 def find_templates(
@@ -188,13 +178,13 @@ def find_templates(
     names = sorted(kinds, key=lambda kind: (-len(kinds[kind]), sorted(kind)))
     feedback = NeighbourFeedback(tuple(questions), Searcher(index_dir))
     random_numbers = random.Random(seed)
-    trials: list[Trial] = []
+    trials: list[tuple[Any, ...]] = []
     for name in names:
         members = [questions[position] for position in kinds[name]]
         random_numbers.shuffle(members)
         num_tried = min(_NUM_TRIED, round(len(members) * _TRIED))
         tried, checked = tuple(members[:num_tried]), tuple(members[num_tried : num_tried + _NUM_TRIED])
-        trials.append(Trial(index_dir, tried, checked, _choose_candidates(tried, feedback)))
+        trials.append((index_dir, tried, checked, _choose_candidates(tried, feedback)))
     _logger.info(f"templates: trying out words for {len(names)} kinds of questions")
     templates = dict(zip(names, _find_all(trials), strict=True))
     _logger.info(f"templates: {sum(map(bool, templates.values()))} of {len(names)} kinds gain by words")
@@ -211,13 +201,14 @@ def find_templates_once(
     return words, find_templates(questions, words, index_dir, seed)
 
 
-def _find_all(trials: Sequence[Trial]) -> list[dict[str, int]]:
+def _find_all(trials: Sequence[tuple[Any, ...]]) -> list[dict[str, int]]:
+    """Of each trial, which are arguments, what `find_words` finds."""
     num_processes = min(len(os.sched_getaffinity(0)), len(trials))
     if num_processes < 2:
-        return [trial.find_words() for trial in trials]
+        return [find_words(*trial) for trial in trials]
     # Spawned, since the process that asks may hold an engine.
     with ProcessPoolExecutor(num_processes, multiprocessing.get_context("spawn"), end_with_parent) as pool:
-        return list(pool.map(Trial.find_words, trials))
+        return list(pool.map(find_words, *zip(*trials, strict=True)))
 
 
 def _choose_candidates(questions: Sequence[Question], feedback: NeighbourFeedback) -> tuple[str, ...]:

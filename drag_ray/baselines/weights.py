@@ -35,11 +35,8 @@ def expand_terms(question_terms: Iterable[str], question_weight: float, added: M
 
 
 def read_weights(query: str) -> dict[str, float]:
-    """The terms and weights of a query that `write_weights` wrote.
-
-    Raises:
-        SearchIndexError: a part of the query is not `term^weight`.
-    """
+    """The terms and weights of a query that `write_weights` wrote. Raises SearchIndexError: a part of the query is not
+    `term^weight`."""
     weights = {}
     for part in query.split():
         found = _PART.fullmatch(part)

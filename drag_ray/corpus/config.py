@@ -8,6 +8,7 @@ from drag_ray.config import BaseConfig
 from drag_ray.search.config import ColumnType
 from drag_ray.storage.object_store import NameOrUri
 
+SplitBy = Literal["question", "document"]
 COMMANDS = "commands"
 """The embedded corpus: the command reference of the AWS CLI, and the tasks that its examples solve as questions."""
 
@@ -59,7 +60,7 @@ class CorpusConfig(BaseConfig):
     """largest number of pages to index; 0 takes all"""
     test_fraction: float = Field(default=0.3, ge=0, le=1)
     """share of the questions that go to the test split"""
-    split_by: Literal["question", "document"] = "question"
+    split_by: SplitBy = "question"
     """units that stay in one split; question: questions that share a page or a near-duplicate of it; document: also those that
     share a file"""
     seed: int = 0

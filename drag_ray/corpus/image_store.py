@@ -17,6 +17,8 @@ from drag_ray.errors import DataError
 from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import list_folder, writing
 
+DIR_NAME = "page_images"
+"""of the pictures of pages, beside the index"""
 _QUALITY = 90
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
 

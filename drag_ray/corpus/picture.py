@@ -8,22 +8,20 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from drag_ray.corpus.page_images import compute_scale
 from drag_ray.errors import DataError
 
 MAX_BYTES = 20 * 2**20
 MAX_PIXELS = 50_000_000
+_MAX_EDGE = 16_000
+"""of a picture that is made: a JPEG cannot be longer than 65,500 pixels, and nothing reads one that is nearly as long"""
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "GIF", "BMP")
 
 T = TypeVar("T")
 
 
 def read_picture(data: bytes, max_pixels: int) -> Image.Image:
-    """The picture in `data`, scaled down to `max_pixels`.
-
-    Raises:
-        DataError: it is none, is damaged or animated, or would take too much memory.
-    """
+    """The picture in `data`, scaled down to `max_pixels`. Raises DataError: it is none, is damaged or animated, or would take too
+    much memory."""
     return _open(data, lambda image: fit_picture(to_rgb(image), max_pixels))
 
 
@@ -47,6 +45,17 @@ def _open(data: bytes, use: Callable[[Image.Image], T]) -> T:
         raise DataError(f"got {reason}, expected one of {', '.join(_FORMATS)} that can be read") from None
     except Exception as error:  # Pillow checks little of what a damaged header says, and fails where it first uses it
         raise DataError(f"the picture cannot be read ({type(error).__name__}: {error!s:.200})") from None
+
+
+def compute_scale(width: float, height: float, scale: float, max_pixels: int) -> float:
+    """The scale, at most `scale`, at which a page of `width` x `height` has `max_pixels` or less, edges rounded up.
+
+    No edge becomes longer than 16,000 pixels either.
+    """
+    # ceil(x) < x + 1, so the largest root of (width s + 1)(height s + 1) = max_pixels is safe.
+    area, edges = width * height, width + height
+    fitting = (math.sqrt(edges**2 + 4 * area * (max_pixels - 1)) - edges) / (2 * area)
+    return min(scale, fitting, (_MAX_EDGE - 1) / max(width, height))
 
 
 def fit_picture(image: Image.Image, max_pixels: int, max_scale: float = 1.0) -> Image.Image:

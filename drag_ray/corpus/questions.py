@@ -137,11 +137,8 @@ def _find_pages(
 
 
 def select_questions(questions: Sequence[Question], include_ids: str, exclude_ids: str) -> list[Question]:
-    """Those whose ids one file has, and the other has not; an empty name includes all and excludes none.
-
-    Raises:
-        DataError: a file cannot be read, an included id is none of theirs, or none is left.
-    """
+    """Those whose ids one file has, and the other has not; an empty name includes all and excludes none. Raises DataError: a file
+    cannot be read, an included id is none of theirs, or none is left."""
     known = {question.id for question in questions}
     included, excluded = _read_ids(include_ids) if include_ids else known, _read_ids(exclude_ids) if exclude_ids else set[str]()
     if unknown := sorted(included - known):
@@ -207,7 +204,7 @@ def _parse_question(record: dict[str, Any], allow_unanswerable: bool, images: Qu
         group=read_name(record, "group"),
         split=_SPLITS[split],
         images=_keep_images(record, images),
-        candidates=_parse_candidates(record),
+        candidates=_parse_pages([] if (listed := record.get(_CANDIDATE_COLUMN)) is None else listed, _CANDIDATE_COLUMN),
     )
 
 
@@ -224,32 +221,24 @@ def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidenc
     name, locations = get_field(record, _EVIDENCE_COLUMNS)
     if locations is None:
         locations = [record] if get_field(record, FILE_COLUMNS)[1] is not None else []
-    locations = _list_known(locations, name)
-    if not locations and not may_be_empty:
+    evidence = _parse_pages(locations, name)
+    if not evidence and not may_be_empty:
         raise DataError(
             f"column {name!r}: got no evidence page, expected at least one. Accept these with --corpus.allow-unanswerable."
         )
-    return tuple(dict.fromkeys(parse_location(location, name) for location in locations))
+    return evidence
 
 
-def _parse_candidates(record: dict[str, Any]) -> tuple[Evidence, ...]:
-    locations = [] if record.get(_CANDIDATE_COLUMN) is None else _list_known(record[_CANDIDATE_COLUMN], _CANDIDATE_COLUMN)
-    return tuple(dict.fromkeys(parse_location(location, _CANDIDATE_COLUMN) for location in locations))
-
-
-def _list_known(locations: Any, name: str) -> list[Any]:
-    """The pages of a list; empty cells are none."""
+def _parse_pages(locations: Any, name: str) -> tuple[Evidence, ...]:
+    """The pages of a list, each once; empty cells are none."""
     if not isinstance(locations, list):
         raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
-    return [location for location in locations if location is not None]
+    return tuple(dict.fromkeys(parse_location(location, name) for location in locations if location is not None))
 
 
 def parse_location(location: Any, name: str) -> Evidence:
-    """The page of `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
-
-    Raises:
-        DataError: it is none of these; says so of column `name`.
-    """
+    """The page of `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`. Raises DataError: it is
+    none of these; says so of column `name`."""
     if isinstance(location, str) and ":" in location:
         location = location.rsplit(":", 1)
     if isinstance(location, list) and len(location) == 2:
@@ -264,39 +253,31 @@ def _parse_answers(record: dict[str, Any]) -> tuple[str, ...]:
     name, answers = get_field(record, _ANSWER_COLUMNS)
     if answers is None:
         return ()
-    variants = answers if isinstance(answers, list) else [answers]
-    listed = (variant if isinstance(variant, list) else [variant] for variant in variants)
-    known = ([part for part in parts if part is not None] for parts in listed)
-    return tuple(_join_answer(parts, name) for parts in known if parts)
-
-
-def _join_answer(parts: list[Any], name: str) -> str:
-    for part in parts:
-        if not isinstance(part, str | int | float):
-            raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
-    return to_encodable(", ".join(str(part) for part in parts))
+    joined: list[str] = []
+    for variant in answers if isinstance(answers, list) else [answers]:
+        parts = [part for part in (variant if isinstance(variant, list) else [variant]) if part is not None]
+        for part in parts:
+            if not isinstance(part, str | int | float):
+                raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
+        if parts:
+            joined.append(to_encodable(", ".join(map(str, parts))))
+    return tuple(joined)
 
 
 QUESTIONS_NAME = "questions.parquet"
 
 
 def find_questions_dir(index_dir: Path, written_dir: Path | None = None) -> Path:
-    """The folder whose questions a run asks: that of its index or, where that has none, of those that a model has written.
-
-    Raises:
-        DataError: the table of the index is missing or is not one of questions.
-    """
+    """The folder whose questions a run asks: that of its index or, where that has none, of those that a model has written. Raises
+    DataError: the table of the index is missing or is not one of questions."""
     if not written_dir or schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS, ["id"]).num_rows:
         return index_dir
     return written_dir
 
 
 def read_run_questions(index_dir: Path, written_dir: Path | None = None) -> pa.Table:
-    """The table of the questions that a run asks: see `find_questions_dir`, whose args these are.
-
-    Raises:
-        DataError: the table is missing or is not one of questions.
-    """
+    """The table of the questions that a run asks: see `find_questions_dir`, whose args these are. Raises DataError: the table is
+    missing or is not one of questions."""
     return schemas.read_table(find_questions_dir(index_dir, written_dir) / QUESTIONS_NAME, schemas.QUESTIONS)
 
 

@@ -66,11 +66,8 @@ def get_field(record: Record, names: tuple[str, ...]) -> tuple[str, Any]:
 
 
 def read_text(record: Record, *names: str, required: bool = False) -> str:
-    """The text under the first of `names` that is set, without NULs and lone surrogates; empty when absent.
-
-    Raises:
-        DataError: the value is not text, or is required and empty.
-    """
+    """The text under the first of `names` that is set, without NULs and lone surrogates; empty when absent. Raises DataError: the
+    value is not text, or is required and empty."""
     name, value = get_field(record, names)
     if value is None:
         value = ""
@@ -83,11 +80,8 @@ def read_text(record: Record, *names: str, required: bool = False) -> str:
 
 
 def read_name(record: Record, *names: str, required: bool = False) -> str:
-    """As `read_text`, for what other records refer to: nothing is taken out of it, as another name could come of that.
-
-    Raises:
-        DataError: the value is not text, is required and empty, or holds NULs or lone surrogates.
-    """
+    """As `read_text`, for what other records refer to: nothing is taken out of it, as another name could come of that. Raises
+    DataError: the value is not text, is required and empty, or holds NULs or lone surrogates."""
     text = read_text(record, *names, required=required)
     name, value = get_field(record, names)
     if value is not None and text != value:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from drag_ray.corpus.config import SplitBy
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, NearDuplicates
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import hash_text
@@ -34,7 +35,7 @@ def split_questions(
     questions: Sequence[Question],
     test_fraction: float,
     seed: int,
-    split_by: Literal["question", "document"],
+    split_by: SplitBy,
     near_duplicates: NearDuplicates,
 ) -> tuple[list[Question], list[Problem]]:
     """Questions with `split` set to `train` or `test`, in their order, and what was left out of train.
@@ -52,7 +53,7 @@ def assign_splits(
     questions: Sequence[Question],
     test_fraction: float,
     seed: int,
-    split_by: Literal["question", "document"] = "question",
+    split_by: SplitBy = "question",
     near_duplicates: NearDuplicates = NO_NEAR_DUPLICATES,
 ) -> list[Question]:
     """Questions with `split` set to `train` or `test`, in their order.
@@ -87,7 +88,7 @@ def assign_splits(
 def find_overlaps(
     questions: Iterable[Question],
     evaluation: Iterable[Question],
-    split_by: Literal["question", "document"],
+    split_by: SplitBy,
     near_duplicates: NearDuplicates,
 ) -> dict[str, str]:
     """Questions that must not be trained on, since evaluation asks for the same: the reason by the id.
@@ -115,7 +116,7 @@ def normalise_question(text: str) -> str:
 
 
 def _leave_out_overlaps(
-    questions: Sequence[Question], split_by: Literal["question", "document"], near_duplicates: NearDuplicates
+    questions: Sequence[Question], split_by: SplitBy, near_duplicates: NearDuplicates
 ) -> tuple[list[Question], list[Problem]]:
     train, test = ([question for question in questions if question.split == split] for split in ("train", "test"))
     overlaps = find_overlaps(train, test, split_by, near_duplicates)
@@ -125,7 +126,7 @@ def _leave_out_overlaps(
     return [question for question in questions if question.id not in overlaps], problems
 
 
-def _draw_places(questions: Sequence[Question], seed: int, split_by: Literal["question", "document"]) -> list[str]:
+def _draw_places(questions: Sequence[Question], seed: int, split_by: SplitBy) -> list[str]:
     """Random sort keys of questions: equal for those that belong together, near-duplicates aside."""
     parts = _compute_components(questions, split_by, NO_NEAR_DUPLICATES)
     smallest_ids: dict[int, str] = {}
@@ -135,15 +136,13 @@ def _draw_places(questions: Sequence[Question], seed: int, split_by: Literal["qu
     return [drawn[part] for part in parts]
 
 
-def _compute_components(
-    questions: Sequence[Question], split_by: Literal["question", "document"], near_duplicates: NearDuplicates
-) -> list[int]:
+def _compute_components(questions: Sequence[Question], split_by: SplitBy, near_duplicates: NearDuplicates) -> list[int]:
     groups = ([Tie("group", question.group)] if question.group else [] for question in questions)
     ties = ([tie for tie, _ in _list_ties(question, split_by, near_duplicates)] for question in questions)
     return compute_components([*own, *group] for own, group in zip(ties, groups, strict=True))
 
 
-def _list_ties(question: Question, split_by: str, near_duplicates: NearDuplicates) -> Iterator[tuple[Tie, str]]:
+def _list_ties(question: Question, split_by: SplitBy, near_duplicates: NearDuplicates) -> Iterator[tuple[Tie, str]]:
     """Ties of a question, which one side of a split alone may have, and their places in words; plainest first."""
     yield Tie("id", question.id), ""
     yield Tie("question", normalise_question(question.question)), ""
@@ -164,19 +163,14 @@ def compute_components(keys: Iterable[Iterable[Hashable]]) -> list[int]:
     Args:
         keys: for each item the things it is tied by; two items that share one are in one component.
     """
-    parents: list[int] = []
+    from scipy.cluster.hierarchy import DisjointSet  # slow to import
+
+    joined = DisjointSet()
     holders: dict[Hashable, int] = {}
+    num_items = 0
     for item, item_keys in enumerate(keys):
-        parents.append(item)
+        num_items += joined.add(item) is None
         for key in item_keys:
-            # The smaller root stays, so that a component is named by its first member.
-            low, high = sorted((_find_root(parents, holders.setdefault(key, item)), _find_root(parents, item)))
-            parents[high] = low
-    return [_find_root(parents, item) for item in range(len(parents))]
-
-
-def _find_root(parents: list[int], item: int) -> int:
-    while parents[item] != item:
-        parents[item] = parents[parents[item]]
-        item = parents[item]
-    return item
+            joined.merge(holders.setdefault(key, item), item)
+    first_members: dict[int, int] = {}
+    return [first_members.setdefault(joined[item], item) for item in range(num_items)]

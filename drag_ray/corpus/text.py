@@ -44,11 +44,8 @@ def clean_text(text: str, words: Collection[str] = ()) -> str:
 
 
 def decode_text(data: bytes, charset: str = "") -> str:
-    """The text of a file in UTF-8, in the encoding of its byte order mark, or else in `charset`; nothing is guessed.
-
-    Raises:
-        DataError: it is in another encoding, or holds NULs as files do that are no text.
-    """
+    """The text of a file in UTF-8, in the encoding of its byte order mark, or else in `charset`; nothing is guessed. Raises
+    DataError: it is in another encoding, or holds NULs as files do that are no text."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return _decode(data[len(mark) :], [encoding])

@@ -36,11 +36,8 @@ VERDICT = TypeAdapter(Verdict)
 
 
 def read_verdicts(path: Path) -> dict[str, Verdict]:
-    """The last verdict on each question, by its id; none where there is no file.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-    """
+    """The last verdict on each question, by its id; none where there is no file. Raises ArtifactError: the file cannot be
+    read."""
     return {verdict.id: verdict for verdict in read_lines(path, VERDICT)}
 
 

@@ -133,10 +133,7 @@ class Comparison:
 
     def row(self, name: str) -> Row:
         """The row of the measure `name`; KeyError when it is not reported."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(name)
+        return {row.name: row for row in self.rows}[name]
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON-serialisable data, the values of single questions left out."""

@@ -13,7 +13,6 @@ from drag_ray.finetune.outcome import read_curve
 from drag_ray.search.index import read_record
 from drag_ray.stage_runs import provenance
 from drag_ray.stage_runs.inputs import Inputs
-from drag_ray.storage.artifacts import Manifest
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,9 @@ def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: st
 
     def join(name: str) -> str:
         values = {label: getattr(context, name) for label, context in contexts.items()}
-        return next(iter(values.values())) if len(set(values.values())) == 1 else _list_values(values)
+        if len(set(values.values())) == 1:
+            return next(iter(values.values()))
+        return ", ".join(f"{value or 'as they are'} ({label})" for label, value in values.items())
 
     return ReportContext(
         search_operator=join("search_operator"),
@@ -86,10 +87,6 @@ def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: st
     )
 
 
-def _list_values(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{value or 'as they are'} ({label})" for label, value in values.items())
-
-
 def build_context(
     sections: EvaluateSections,
     inputs: Inputs,
@@ -102,6 +99,7 @@ def build_context(
     """The context of a report of this run. Raises DamageError: a manifest of what was evaluated cannot be read."""
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
+    made_with = {name: section for one in manifests.values() for name, section in one.origin.get("config", {}).items()}
     are_written = "questions" in manifests and not manifests["index"].counts.get("questions")
     sources = [*(["a model has written"] if are_written else []), *(["a person has kept"] if sections.evaluate.verdicts else [])]
     told = f" that {' and '.join(sources)}" if sources else ""
@@ -121,15 +119,10 @@ def build_context(
         versions=provenance.read_versions(),
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()}
         | {"search index": record.fingerprint},
-        config=_gather_options(manifests) | sections.dump(),
+        config=made_with | sections.dump(),
         question_weights=question_weights,
         judge=judge,
         pictures=sections.evaluate.degradation.describe(),
         machine=provenance.read_machine(),
         num_exposures=num_exposures,
     )
-
-
-def _gather_options(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
-    """The options that made what was evaluated, as far as the evaluation has no such section of its own."""
-    return {name: section for manifest in manifests.values() for name, section in manifest.origin.get("config", {}).items()}

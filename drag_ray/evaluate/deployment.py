@@ -105,11 +105,8 @@ def compare_candidates(
     pairs = [(candidate, reference) for candidate in candidates for reference in references]
     rows = build_rows(chosen, pairs, tested, resampling)
     corrected = correct_rows(rows, replace(criterion, tested=TESTED), candidates, 0, resampling)
-    found = [_take(candidate, best, corrected, candidates) for candidate in candidates]
+    found: list[Deployment] = []
+    for candidate in candidates:
+        own = (replace(row, differences=tuple(d for d in row.differences if d.policy == candidate)) for row in corrected)
+        found.append(Deployment(candidate, best, tuple(own), candidates))
     return max(found, key=lambda deployment: (deployment.is_candidate_better, compute_rank(deployment.candidate)))
-
-
-def _take(candidate: str, best: str, rows: Sequence[Row], candidates: tuple[str, ...]) -> Deployment:
-    """The deployment with this candidate."""
-    own = [replace(row, differences=tuple(d for d in row.differences if d.policy == candidate)) for row in rows]
-    return Deployment(candidate, best, tuple(own), candidates)

@@ -216,7 +216,7 @@ def compute_turns(
         (policy, turn): _tabulate_turn(rows, question_ranks, turn)
         for policy, rows in results.items()
         if any(row.searches.num_searches > 1 for row in rows)
-        for turn in range(1, max(_find_last_turn(row) for row in rows) + 1)
+        for turn in range(1, 2 + max(sum(num < row.count_shown() for num in row.searches.shown_by_turn) for row in rows))
     }
     if not tables:
         return {}
@@ -227,10 +227,6 @@ def compute_turns(
         summary = _summarise(turn, tables[policy, turn], resampling.compute_interval(column))
         found[policy] = (*found.get(policy, ()), summary)
     return found
-
-
-def _find_last_turn(row: QuestionResult) -> int:
-    return row.searches.shown_by_turn.index(row.searches.shown_by_turn[-1]) + 1 if row.searches.shown_by_turn else 1
 
 
 def _tabulate_turn(rows: Sequence[QuestionResult], question_ranks: Sequence[int | None] | None, turn: int) -> Floats:

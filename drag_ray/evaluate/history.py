@@ -62,11 +62,8 @@ class RoundResult:
 
 
 def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
-    """The results of rounds on the questions that all of them held out and none of them trained on.
-
-    Raises:
-        DataError: there is no such question.
-    """
+    """The results of rounds on the questions that all of them held out and none of them trained on. Raises DataError: there is no
+    such question."""
     held_out = [{result.question_id for result in evaluation.results[TUNED_NAME]} for evaluation in evaluations]
     common = set[str].intersection(*held_out).difference(*(evaluation.trained for evaluation in evaluations))
     if not common:
@@ -108,16 +105,9 @@ def format_history(history: Sequence[RoundResult]) -> str:
     """The history as a table to print, with the base model and the question first."""
     head = f"{'':<12}{'method':<8}" + "".join(f"{name:>9}" for name in history[0].tuned)
     lines = [f"{history[0].num_questions} validation questions", head]
-    for label, method, values in _list_rows(history):
-        lines.append(f"{label:<12}{method:<8}" + "".join(f"{value:>9}" for value in values))
-    return "\n".join(lines)
-
-
-def _list_rows(history: Sequence[RoundResult]) -> list[tuple[str, str, list[str]]]:
-    """Label, method and metrics of each policy."""
     policies = [("question", "", history[0].question), ("base", "", history[0].base)]
     policies += [(f"round {result.number}", result.method, result.tuned) for result in history]
-    return [
-        (label, method, ["-" if metrics[name] is None else f"{metrics[name]:.3f}" for name in history[0].tuned])
-        for label, method, metrics in policies
-    ]
+    for label, method, metrics in policies:
+        values = ("-" if metrics[name] is None else f"{metrics[name]:.3f}" for name in history[0].tuned)
+        lines.append(f"{label:<12}{method:<8}" + "".join(f"{value:>9}" for value in values))
+    return "\n".join(lines)

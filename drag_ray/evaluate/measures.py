@@ -2,7 +2,7 @@
 questions."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from drag_ray.agent.answers import RIGHT_ANLS
@@ -25,19 +25,13 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
     top_k, depth = everything[0].top_k, everything[0].depth
     has_judge = any(result.answer.semantic is not None for result in everything)
     has_answers = primary == ANSWER_ACCURACY or any(result.answer.anls is not None for result in everything)
-    of_searches = [
-        _of_known_pages(measure)
-        for measure in (
-            *_build_success_measures(top_k, depth),
-            *_build_rank_measures(depth),
-            *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
-        )
-    ]
-    of_rollouts = [
-        *build_effort_measures(),
-        *build_query_measures(),
-        *build_tool_measures(sorted({use.tool for result in everything for use in result.usage.tool_uses})),
-    ]
+    of_searches = [*_build_success_measures(top_k, depth), *_build_rank_measures(depth)]
+    if any(result.num_evidence > 1 for result in everything):
+        of_searches += _build_recall_measures(depth)
+    of_searches = [_of_known_pages(measure) for measure in of_searches]
+    tools = sorted({use.tool for result in everything for use in result.usage.tool_uses})
+    of_tools = [measure for tool in tools for measure in build_tool_measures(tool)]
+    of_rollouts = [*build_effort_measures(), *build_query_measures(), *of_tools]
     of_answers = [
         *(build_answer_measures(has_judge=has_judge) if has_answers else []),
         *(build_citation_measures() if any(result.answer.document_citation.f1 > 0 for result in everything) else []),
@@ -199,30 +193,26 @@ def _divide(count: int, total: int) -> float | None:
     return count / total if total else None
 
 
+_SEARCHES = {
+    "empty_queries": "that ask for nothing, or add nothing to the question",
+    "repeated_queries": "whose query it had made before",
+    "partial_searches": "that left out parts of a query that would cost more than search.max_query_ms",
+}
+"""Searches that are for nothing new, or too much, by what `SearchScore` counts of them."""
+
+
 def build_query_measures() -> list[Measure]:
     """Measures of queries for nothing new, or too much; rollouts without what is counted are left out."""
-    searches = "share of the searches of a rollout"
     return [
-        _measure_cost(
-            "empty_queries",
-            "Empty queries",
-            f"{searches} that ask for nothing, or add nothing to the question",
-            lambda r: _divide(r.searches.num_empty_queries, r.searches.num_searches),
-            Unit.RATE,
-        ),
-        _measure_cost(
-            "repeated_queries",
-            "Repeated queries",
-            f"{searches} whose query it had made before",
-            lambda r: _divide(r.searches.num_repeated_queries, r.searches.num_searches),
-            Unit.RATE,
-        ),
-        _measure_cost(
-            "partial_searches",
-            "Partial searches",
-            f"{searches} that left out parts of a query that would cost more than search.max_query_ms",
-            lambda r: _divide(r.searches.num_partial_searches, r.searches.num_searches),
-            Unit.RATE,
+        *(
+            _measure_cost(
+                name,
+                name.replace("_", " ").capitalize(),
+                f"share of the searches of a rollout {definition}",
+                lambda r, name=name: _divide(getattr(r.searches, f"num_{name}"), r.searches.num_searches),
+                Unit.RATE,
+            )
+            for name, definition in _SEARCHES.items()
         ),
         _measure_cost(
             "unreadable_replies",
@@ -248,12 +238,9 @@ def build_effort_measures() -> list[Measure]:
     ]
 
 
-def build_tool_measures(tools: Iterable[str]) -> list[Measure]:
-    """Measures of tools: calls in a rollout, failures, and time."""
-    return [measure for tool in tools for measure in _measure_tool(tool)]
+def build_tool_measures(tool: str) -> list[Measure]:
+    """Measures of a tool: calls in a rollout, failures, and time."""
 
-
-def _measure_tool(tool: str) -> list[Measure]:
     def find(result: QuestionResult) -> ToolUse:
         return next((use for use in result.usage.tool_uses if use.tool == tool), ToolUse(tool, 0, 0, 0.0))
 

@@ -85,15 +85,11 @@ def write_rollouts(folder: Path, questions: Sequence[Question], trajectories: Ma
     changes what its searches find.
     """
     artifacts.write_parquet(folder / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
-    tables = [
-        schemas.to_table([_name_policy(rollout, policy) for rollout in rollouts], schemas.TRAJECTORIES)
-        for policy, rollouts in trajectories.items()
-    ]
+    tables: list[pa.Table] = []
+    for policy, rollouts in trajectories.items():
+        named = [replace(rollout, provenance=replace(rollout.provenance, policy=policy)) for rollout in rollouts]
+        tables.append(schemas.to_table(named, schemas.TRAJECTORIES))
     artifacts.write_parquet(folder / TRAJECTORIES_PATH, pa.concat_tables(tables))
-
-
-def _name_policy(rollout: Trajectory, policy: str) -> Trajectory:
-    return replace(rollout, provenance=replace(rollout.provenance, policy=policy))
 
 
 def write_comparison(
@@ -104,11 +100,8 @@ def write_comparison(
     context: ReportContext,
     thumbnails: ThumbnailStore,
 ) -> None:
-    """Write the report as a page, as Markdown and as JSON, and the result of each question.
-
-    Raises:
-        ArtifactError: a file cannot be written.
-    """
+    """Write the report as a page, as Markdown and as JSON, and the result of each question. Raises ArtifactError: a file cannot
+    be written."""
     rows = [{"policy": name, **to_line(result)} for name, policy_results in results.items() for result in policy_results]
     artifacts.write_jsonl(folder / RESULTS_NAME, rows)
     said = {"verdict": write_verdict(comparison), "context": context.to_dict()}
@@ -126,24 +119,20 @@ def find_evaluation(path: Path) -> Path | None:
 
 
 def read_question_weights(path: Path) -> dict[str, float]:
-    """The weights of the question that an evaluation, in its folder or that of its run, found by policy.
-
-    Raises:
-        ArtifactError: it has not finished.
-        DamageError: its files are not what was written.
-    """
+    """The weights of the question that an evaluation, in its folder or that of its run, found by policy. Errors are those of
+    `open_evaluation`."""
     context = read_context(read_comparison(path)["context"])
     return {policy: found.weight for policy, found in context.question_weights.items()}
 
 
 def read_index_fingerprint(path: Path) -> str:
-    """The fingerprint of the search index of an evaluation; empty in one of an earlier version. Arguments and errors are those of
-    `read_question_weights`."""
+    """The fingerprint of the search index of an evaluation; empty in one of an earlier version. Errors are those of
+    `open_evaluation`."""
     return read_context(read_comparison(path)["context"]).fingerprints.get("search index", "")
 
 
 def open_evaluation(path: Path) -> Path:
-    """The folder of a finished evaluation, which is as it was written. Errors are those of `read_outcome`."""
+    """The folder of a finished evaluation. Raises ArtifactError: it has not finished; DamageError: it is not what was written."""
     stage_dir = find_evaluation(path) or path
     artifacts.require_manifest(stage_dir, "python jobs/evaluate.py")
     refuse_damage(stage_dir, whole=True)
@@ -151,7 +140,7 @@ def open_evaluation(path: Path) -> Path:
 
 
 def read_comparison(path: Path) -> dict[str, Any]:
-    """The content of `comparison.json`. Arguments and errors are those of `read_results`."""
+    """The content of `comparison.json`. Errors are those of `open_evaluation`."""
     return _read_comparison(open_evaluation(path))
 
 
@@ -163,11 +152,7 @@ def _read_comparison(stage_dir: Path) -> dict[str, Any]:
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
     """The result of each question for each policy of an evaluation, in its folder or that of its run, as they were scored.
-
-    Raises:
-        ArtifactError: it has not finished.
-        DamageError: its files are not what was written.
-    """
+    Errors are those of `open_evaluation`."""
     results: dict[str, list[QuestionResult]] = {}
     path = open_evaluation(path) / RESULTS_NAME
     with reading(path), path.open(encoding="utf-8") as lines:
@@ -177,13 +162,8 @@ def read_results(path: Path) -> dict[str, list[QuestionResult]]:
 
 
 def read_outcome(path: Path) -> Outcome:
-    """The outcome of an evaluation, in its folder or that of its run.
-
-    Raises:
-        ArtifactError: it has not finished.
-        DamageError: its files are not what was written.
-        DataError: it is of an earlier version, which kept no trajectories, or they cannot be read.
-    """
+    """The outcome of an evaluation, in its folder or that of its run. Raises DataError: it is of an earlier version, which kept
+    no trajectories, or they cannot be read; and what `open_evaluation` does."""
     stage_dir = open_evaluation(path)
     if not (stage_dir / TRAJECTORIES_PATH).is_file():
         raise DataError(f"{stage_dir}: no {TRAJECTORIES_PATH}, as of an earlier version. Evaluate again: python jobs/evaluate.py")

@@ -33,7 +33,6 @@ def compare_evaluations(
     second: Side,
     prices: Prices,
     num_resamples: int = 10_000,
-    seed: int = 0,
     report_dir: Path | None = None,
 ) -> tuple[Comparison, ReportContext]:
     """The policies of `second` against those of `first`: its first policy is the subject, the first of `first` the baseline.
@@ -64,7 +63,6 @@ def compare_evaluations(
         prices=Prices(prices.prompt, prices.completion, _find_own_prices(prices, outcomes, chosen)),
         confidence=CONFIDENCE,
         num_resamples=num_resamples,
-        seed=seed,
     )
     contexts = {label: outcome.context for label, outcome in outcomes.items()}
     context = join_contexts(contexts, "Two evaluations", _summarise(outcomes, len(questions)))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drag_ray import schemas
+from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines import feature_training
 from drag_ray.baselines.page_features import FeatureScorer
 from drag_ray.corpus.near_duplicates import read_near_duplicates
@@ -20,10 +21,10 @@ from drag_ray.corpus.questions import QUESTIONS_NAME, check_evidence, draw_quest
 from drag_ray.corpus.split import find_overlaps
 from drag_ray.corpus.verdicts import keep_reviewed
 from drag_ray.errors import DataError
+from drag_ray.evaluate.question_result import compute_reciprocal_rank
 from drag_ray.evaluate.statistics.intervals import (
     ClusteredQuestion,
-    bootstrap_means,
-    compute_interval,
+    Resampling,
     compute_sign_flip_p_values,
     holm,
     number_clusters,
@@ -98,10 +99,7 @@ def read_real(run_dir: Path, path: Path | None = None) -> list[Question]:
 
 def measure_kinds(run_dir: Path, asked: Sequence[Question]) -> KindsWorth:
     """Compare equally many written questions of all kinds, and of all but one, over documents that no real question is about.
-
-    Raises:
-        DataError: too few questions are left to learn from, or of a single kind.
-    """
+    Raises DataError: too few questions are left to learn from, or of a single kind."""
     written = read_questions(run_dir / "questions" / "questions.jsonl")[0]
     near = read_near_duplicates(run_dir / "index", [*asked, *written])
     overlaps = find_overlaps(written, asked, "document", near)
@@ -123,18 +121,19 @@ def compare_kinds(written: Sequence[Question], asked: Sequence[Question], search
         )
     found = [searcher.search(question.question, _DEPTH) for question in asked]
     whole, *others = (_learn(mix, num_learned, asked, found, searcher) for mix in mixes)
-    clusters = number_clusters([ClusteredQuestion(one.id, one.evidence[0].file, one.group) for one in asked])
+    asked_of = [ClusteredQuestion(one.id, one.evidence[0].file, one.group) for one in asked]
+    resampling = Resampling(number_clusters(asked_of), 1 - _LEVEL, _NUM_RESAMPLES)
     values = np.stack([other.mean(axis=0) for other in others], axis=1)
     given = np.broadcast_to(whole.mean(axis=0)[:, None], values.shape)
-    drawn = bootstrap_means(values - given, clusters, _NUM_RESAMPLES, 0)
-    p_values = holm(compute_sign_flip_p_values(given, values, clusters, _NUM_RESAMPLES, 0).tolist())
+    drawn = resampling.draw_means(values - given)
+    p_values = holm(compute_sign_flip_p_values(given, values, resampling.clusters, _NUM_RESAMPLES, 0).tolist())
     kinds = [
         KindWorth(
             category.removeprefix(_CATEGORY),
             number,
             float(other.mean()),
             float((other - whole).mean()),
-            compute_interval(drawn[:, place], 1 - _LEVEL) or (0.0, 0.0),
+            resampling.compute_interval(drawn[:, place]) or (0.0, 0.0),
             p_values[place],
             p_values[place] < _LEVEL and bool((other.mean(axis=1) > whole.mean(axis=1)).all()),
         )
@@ -163,7 +162,7 @@ def _learn(
 
 
 def _reciprocal_rank(question: Question, hits: Hits) -> float:
-    return next((1 / rank for rank, hit in enumerate(hits, start=1) if hit.page in question.evidence), 0.0)
+    return compute_reciprocal_rank(compute_evidence_rank(tuple(hits), question.evidence))
 
 
 def format_worth(worth: KindsWorth) -> str:

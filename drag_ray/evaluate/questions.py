@@ -25,10 +25,7 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
     Validation questions are those of the train split that the format stage put on its validation side; with verdicts, test
     questions are those that a person has kept.
 
-    Raises:
-        ArtifactError: the format stage was not run, so nothing is known of validation questions.
-        ConfigError: the finetune stage was trained on the rows of another format stage.
-        DataError: there is no such question, or a table cannot be read.
+    Raises what `draw_validation` and `draw_split` do.
     """
     by_answer = task in ANSWERING
     if settings.split != TEST:
@@ -40,11 +37,8 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
 
 
 def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
-    """True if weights of the question are to be found.
-
-    Raises:
-        ConfigError: they would mean nothing, or would be found on the questions that are evaluated.
-    """
+    """True if weights of the question are to be found. Raises ConfigError: they would mean nothing, or would be found on the
+    questions that are evaluated."""
     if not settings.question_weights:
         return False
     if not agent.expands or agent.max_iterations > 1:

@@ -24,11 +24,8 @@ from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 
 
 def compute_result(trajectory: Trajectory) -> QuestionResult:
-    """The values of one trajectory.
-
-    Raises:
-        DataError: the trajectory has no evidence page, so that nothing can be found, and no answer that it is to give.
-    """
+    """The values of one trajectory. Raises DataError: the trajectory has no evidence page, so that nothing can be found, and no
+    answer that it is to give."""
     if not (trajectory.evidence or trajectory.answers):
         raise DataError(
             f"question {trajectory.question_id!r}: its trajectory has no evidence page and no known answer, expected one of "
@@ -72,13 +69,18 @@ def _sum_usage(trajectory: Trajectory) -> RolloutUsage:
 
 
 def _score_searches(trajectory: Trajectory) -> SearchScore:
-    searches, ranks = _list_searches(trajectory), list_ranks(trajectory)
+    turns = () if trajectory.error else trajectory.turns  # of a rollout that failed no ranking counts
+    searches, ranks = list_ranked_turns(trajectory) if turns else [], list_ranks(trajectory)
     falls_back = bool(ranks) and not searches
-    rankings = [trajectory.question_search.hits] if falls_back else _list_rankings(trajectory, searches)
-    first_ranking = (trajectory.question_search.hits if falls_back else searches[0].ranking.hits) if ranks else ()
-    success = _find_success(trajectory.turns, searches, trajectory.top_k)
-    if falls_back and is_within(trajectory.question_search.rank, trajectory.top_k):
-        success = max(1, len(trajectory.turns))
+    rankings = [turn.ranking.hits if turn in searches else () for turn in turns]
+    first_ranking = searches[0].ranking.hits if searches else ()
+    solved = (
+        n for n, turn in enumerate(turns, 1) if turn in searches and is_within(turn.ranking.evidence_rank, trajectory.top_k)
+    )
+    success = next(solved, None)
+    if falls_back:
+        rankings, first_ranking = [trajectory.question_search.hits], trajectory.question_search.hits
+        success = max(1, len(turns)) if is_within(trajectory.question_search.rank, trajectory.top_k) else None
     sequence = build_page_sequence(rankings, trajectory.top_k)
     made = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     queries = [" ".join(turn.query.lower().split()) for turn in made]
@@ -89,30 +91,13 @@ def _score_searches(trajectory: Trajectory) -> SearchScore:
         num_empty_queries=queries.count(""),
         num_repeated_queries=len(queries) - len(set(queries)),
         falls_back=falls_back,
-        iterations_to_success=None if trajectory.error else success,
+        iterations_to_success=success,
         first_search_rank=ranks[0] if ranks else None,
-        evidence_ranks=_list_evidence_ranks(first_ranking, trajectory.evidence),
+        evidence_ranks=tuple(hit.rank for hit in first_ranking if hit.page in trajectory.evidence),
         best_rank=find_best_rank(ranks),
         sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
         shown_by_turn=sequence.shown_by_turn,
     )
-
-
-def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence]) -> tuple[int, ...]:
-    pages = set(evidence)
-    return tuple(hit.rank for hit in ranking if hit.page in pages)
-
-
-def _list_searches(trajectory: Trajectory) -> list[Turn]:
-    """The turns whose rankings count; none of a rollout that failed."""
-    return [] if trajectory.error else list_ranked_turns(trajectory)
-
-
-def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tuple[Hit, ...]]:
-    """The ranking of each turn, empty for one whose ranking does not count; none of a rollout that failed."""
-    if trajectory.error:
-        return []
-    return [turn.ranking.hits if turn in searches else () for turn in trajectory.turns]
 
 
 def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
@@ -123,13 +108,6 @@ def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
         ToolUse(name, len(calls), sum(bool(turn.call.error) for turn in calls), sum(turn.call.duration_s for turn in calls))
         for name, calls in by_tool.items()
     )
-
-
-def _find_success(turns: Sequence[Turn], searches: Sequence[Turn], top_k: int) -> int | None:
-    for position, turn in enumerate(turns, start=1):
-        if turn in searches and turn.ranking.evidence_rank is not None and turn.ranking.evidence_rank <= top_k:
-            return position
-    return None
 
 
 def _score_answer(trajectory: Trajectory) -> AnswerScore:

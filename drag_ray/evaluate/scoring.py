@@ -29,9 +29,6 @@ from drag_ray.types import Evidence, Ranking, Trajectory
 
 CONFIDENCE = 0.95
 
-Values = Mapping[str, Mapping[str, float | None]]
-"""The value of each measure for each policy."""
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -116,9 +113,7 @@ def _judge(
     return (apply_judgements(results, trajectories, judgements) if judgements else results), context
 
 
-def score_collection(
-    path: Path, terms: Terms, measures: Sequence[str] = (), num_resamples: int = 10_000, seed: int = 0
-) -> Scored:
+def score_collection(path: Path, terms: Terms, measures: Sequence[str] = (), num_resamples: int = 10_000) -> Scored:
     """The rollouts of a collection under other terms, and pass@(k, n) where its questions have several samples.
 
     Those of baselines and of other openings stand apart from the policy's own; those with a hint say nothing of a policy, and are
@@ -135,31 +130,26 @@ def score_collection(
     groups: dict[str, list[Trajectory]] = {}
     for rollout in map(to_trajectory, journal.read_trajectories(path).to_pylist()):
         if rollout.evidence and not rollout.provenance.hinted:
-            groups.setdefault(_name_group(rollout), []).append(rollout)
+            asked = rollout.provenance
+            name = asked.baseline or (f"opening {asked.prompt_set}" if asked.prompt_set else "collected")
+            groups.setdefault(name, []).append(rollout)
     if not groups:
         raise DataError(f"{path}: no rollout of a question with evidence, expected at least one. Run: python jobs/collect.py")
-    scored = [_score_group(name, rollouts, terms, measures, num_resamples, seed) for name, rollouts in groups.items()]
+    scored = [_score_group(name, rollouts, terms, measures, num_resamples) for name, rollouts in groups.items()]
     return Scored([part for group in scored for part in group.parts], [row for group in scored for row in group.rows])
 
 
-def _name_group(rollout: Trajectory) -> str:
-    asked = rollout.provenance
-    return asked.baseline or (f"opening {asked.prompt_set}" if asked.prompt_set else "collected")
-
-
-def _score_group(
-    name: str, rollouts: Sequence[Trajectory], terms: Terms, measures: Sequence[str], num_resamples: int, seed: int
-) -> Scored:
+def _score_group(name: str, rollouts: Sequence[Trajectory], terms: Terms, measures: Sequence[str], num_resamples: int) -> Scored:
     old = {name: [compute_result(rollout) for rollout in rollouts]}
     criterion = choose_criterion(find_task(old[name]))
     new = {name: [compute_result(rescore(rollout, terms)) for rollout in rollouts]}
-    drawn = Resampling(compute_clusters(new[name]), CONFIDENCE, num_resamples, seed)
+    drawn = Resampling(compute_clusters(new[name]), CONFIDENCE, num_resamples)
     old_values = {row.name: {name: row.metrics[name].value} for row in build_rows(old, [], build_measures(old), drawn)}
     rows = _choose_rows(build_rows(new, [], build_measures(new, criterion.primary), drawn), measures)
     num_questions = len({result.question_id for result in new[name]})
     is_repeated = num_questions < len(rollouts)
     counted = f"{name}: {len(rollouts):,} rollouts of {num_questions:,} questions; every rollout counts as much as any other."
-    passed = _build_pass_table(compute_pass_rates(new[name], criterion, CONFIDENCE, num_resamples, seed)) if is_repeated else ()
+    passed = _build_pass_table(compute_pass_rates(new[name], criterion, CONFIDENCE, num_resamples)) if is_repeated else ()
     return Scored([Part(name, [counted], _build_table(rows, old_values)), Part("Several samples", table=passed)], rows)
 
 
@@ -182,7 +172,8 @@ def _write_terms(outcome: Outcome, comparison: Comparison) -> list[str]:
     return sentences
 
 
-def _build_table(rows: Sequence[Row], old: Values) -> list[list[str]]:
+def _build_table(rows: Sequence[Row], old: Mapping[str, Mapping[str, float | None]]) -> list[list[str]]:
+    """The value of each measure for each policy, and that of before."""
     table = [["measure", *rows[0].metrics]]
     for row in rows:
         cells = []

@@ -146,16 +146,16 @@ def _learn_factors(
 
     if sections.evaluate.split != TEST:
         return None
+    index_dir = inputs["index"]
+    unjudged = _UNJUDGED_SHARE if _has_learned_to_read(reranker, index_dir) else None
     try:
         questions = draw_questions(draw_validation(inputs), _NUM_LEARNED_BY, sections.seed)
     except (ArtifactError, ConfigError, DataError) as error:
-        half = _has_learned_to_read(reranker, inputs["index"])
-        counts = "half" if half else "alone"
+        counts = "half" if unjudged else "alone"
         _logger.warning(
             f"rerank: counts {counts}, for what it counts beside `features` is learned on validation questions. {error}"
         )
-        return _UNJUDGED_SHARE if half else None
-    index_dir = inputs["index"]
+        return unjudged
     rollouts = search_questions(Rerank.name, reranker, questions, sections, index_dir)
     asked = [AskedQuestion(rollout.question, (rollout,)) for rollout in rollouts]
     search_dir = (index_dir / "search_index").resolve()
@@ -170,13 +170,12 @@ def _learn_factors(
     if factors := fit_factors(judged):
         _logger.info(f"rerank: by {len(judged):,} validation questions {factors}")
         return factors
-    half = _has_learned_to_read(reranker, index_dir)
     _logger.warning(
-        f"rerank: it counts {'half' if half else 'nothing'}, since too few of {len(judged):,} validation questions have their "
-        "evidence among the pages that it reads, to learn what it counts beside `features`. Keep more of them "
+        f"rerank: it counts {'half' if unjudged else 'nothing'}, since too few of {len(judged):,} validation questions have "
+        "their evidence among the pages that it reads, to learn what it counts beside `features`. Keep more of them "
         "(format.validation_fraction), have it read more pages (evaluate.rerank.depth), or set evaluate.rerank.weight."
     )
-    return _UNJUDGED_SHARE if half else FEATURES_ALONE
+    return unjudged or FEATURES_ALONE
 
 
 def _has_learned_to_read(reranker: Rerank, index_dir: Path) -> bool:

@@ -11,7 +11,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import DamageError, DataError, DragRayError, GpuMemoryError, NotFiniteError
 from drag_ray.finetune import checkpoints
@@ -54,7 +54,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     stage_dir = folder.path.resolve()
     rows_dir = _write_own_rows(settings, stage_dir) if settings.data else _find_rows(settings, inputs["format"].resolve())
     index_dir, record = inputs.find("index"), _build_record(inputs)
-    of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
+    of_index = [index_dir.resolve() / name for name in (image_store.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
     of_rows = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_rows] if of_rows.is_dir() else []), *of_index)
     arguments = (model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray.corpus import page_images
+from drag_ray.corpus import image_store
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.problems import Problem, read_one
@@ -110,7 +110,7 @@ class KeptDocuments:
                 writer.write_table(batch.to_arrow().cast(schema))
         if self.rows is not None and self.images_dir is not None:
             images = self.rows.select("image").filter(pl.col("image") != "").unique().collect()["image"]
-            ImageStore(stage_dir / page_images.DIR_NAME).take_over(self.images_dir, images)
+            ImageStore(stage_dir / image_store.DIR_NAME).take_over(self.images_dir, images)
         return table_path
 
     def _list_read(self) -> pl.DataFrame:
@@ -148,7 +148,7 @@ def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, r
     with reading(earlier_dir):
         is_broken = (pl.col("kind") == "broken_file").any()
         known = rows.group_by(_KEY).agg(is_broken.alias("is_broken"), pl.col("image").unique()).collect()
-        images_dir = earlier_dir / page_images.DIR_NAME
+        images_dir = earlier_dir / image_store.DIR_NAME
         there = pl.Series(["", *ImageStore(images_dir).list_keys()], dtype=pl.String)
         has_images = pl.col("image").list.eval(pl.element().is_null() | pl.element().is_in(there.implode())).list.all()
         whole = known.filter(~pl.col("is_broken") & has_images & (pl.col("content") != ""))

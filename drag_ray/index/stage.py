@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from drag_ray import schemas
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.nodes import find_seeing
-from drag_ray.corpus import links, page_images, question_images
+from drag_ray.corpus import image_store, links, question_images
 from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.corpus.document_metadata import describe, read_document_metadata
 from drag_ray.corpus.image_store import ImageStore
@@ -113,7 +113,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         counts["windows"] = vector_parts.embed_texts(sections.embedding, folder.path / "search_index", folder)
     if sections.image_embedding.model:
         counts["embedded_pictures"] = vector_parts.embed_pictures(
-            sections.image_embedding, folder.path / "search_index", folder.path / page_images.DIR_NAME, folder
+            sections.image_embedding, folder.path / "search_index", folder.path / image_store.DIR_NAME, folder
         )
     # Until here a stage that is started again goes on with its parts.
     for name in (
@@ -192,7 +192,7 @@ def _read_documents(contents: dict[Path, str], root: Path, corpus: CorpusConfig,
     left = [path for path in plan if not path.exists()]
     if not left:
         return list(plan)
-    reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
+    reader = PageReader(corpus, ImageStore(stage_dir / image_store.DIR_NAME))
     costs = ReadingCosts(parts_dir / "costs", _PARTS_AT_FULL_COST * corpus.document_cpu_s)
 
     def read(row: dict[str, str]) -> dict[str, int]:

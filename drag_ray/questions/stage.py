@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster.metrics import open_stage_recorder
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.links import read_links
 from drag_ray.corpus.near_duplicates import find_near_duplicates, write_near_duplicates
@@ -85,7 +85,7 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     near_duplicates = find_near_duplicates(pages, dict.fromkeys(page for draft in kept.values() for page in draft.places))
     questions = split_drafts(list(kept.values()), near_duplicates, sections.corpus)
     artifacts.write_jsonl(folder.path / ROWS_NAME, build_rows(questions, kept))
-    store = ImageStore(index_dir / page_images.DIR_NAME)
+    store = ImageStore(index_dir / image_store.DIR_NAME)
     for key in {key for question in questions for key in question.images}:
         artifacts.write_bytes(folder.path / question_images.DIR_NAME / key, store.read(key))
     artifacts.write_parquet(folder.path / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from drag_ray.corpus import page_images
+from drag_ray.corpus import image_store
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
 from drag_ray.errors import ConfigError
@@ -90,7 +90,7 @@ class _Places:
                 copy = self._folder / stage.checksums / stage.address
                 if not copy.exists():
                     store = StageStore(stage.storage)
-                    store.pull(stage.address, self._folder / stage.checksums, stage.checksums, but=(page_images.DIR_NAME,))
+                    store.pull(stage.address, self._folder / stage.checksums, stage.checksums, but=(image_store.DIR_NAME,))
                 return copy / path.relative_to(stage.folder)
         return path
 
@@ -110,7 +110,7 @@ class _PictureSupply:
         """The pictures of pages by their keys."""
         with reading(path := self._index_dir / LIST_NAME):
             listed = checksums.parse_list(path.read_text(encoding="utf-8"))
-        prefix = f"{page_images.DIR_NAME}/"
+        prefix = f"{image_store.DIR_NAME}/"
         return {checksum.path.removeprefix(prefix): checksum for checksum in listed if checksum.path.startswith(prefix)}
 
     def fetch(self, key: str, path: Path) -> bool:

@@ -13,7 +13,7 @@ from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.cluster.metrics import name_tags
 from drag_ray.cluster.telemetry import TelemetryConfig
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores, ImageSupply
 from drag_ray.corpus.questions import find_questions_dir
@@ -180,7 +180,7 @@ def with_degradation(options: WorkerOptions, config: DegradationConfig, option: 
 
 def _find_images(agent: AgentConfig, index_dir: Path, written_dir: Path | None) -> tuple[Path, ...]:
     """The stores of pages and of the questions that are asked, there or not; none where the agent is shown no images."""
-    pages_dir = index_dir / page_images.DIR_NAME
+    pages_dir = index_dir / image_store.DIR_NAME
     questions_dir = find_questions_dir(index_dir, written_dir).resolve() / question_images.DIR_NAME
     if agent.page_view == "image" and not pages_dir.is_dir():
         raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")

@@ -1,8 +1,9 @@
 """The analyzer, which makes terms of text. Pages and queries go through the same, in their normal form (see `normal_form`)."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
@@ -29,25 +30,32 @@ class Token(NamedTuple):
     end: int
 
 
-class Analyzer(Protocol):
-    """Splits text into terms. One analyzer may serve many threads."""
+class Analyzer(ABC):
+    """Splits text into terms, in its normal form. One analyzer may serve many threads."""
 
-    @property
-    def text_analyzer(self) -> TextAnalyzer:
-        """The analyzer that the index runs over `prepare(text)`."""
-        ...
+    text_analyzer: TextAnalyzer
+    """what the index runs over `prepare(text)`"""
 
+    @abstractmethod
     def prepare(self, text: str) -> str:
         """The text as it is handed to the index."""
-        ...
 
+    @abstractmethod
     def analyze(self, text: str) -> list[str]:
         """The terms in their order, repetitions included."""
-        ...
 
     def locate(self, text: str) -> list[Token]:
         """The terms with their positions and offsets in the text."""
-        ...
+        form = normalise(text)
+        tokens = self._cut(form)
+        if form == text:
+            return tokens
+        aligned = align(text)
+        return [Token(term, position, aligned.starts[start], aligned.ends[end - 1]) for term, position, start, end in tokens]
+
+    @abstractmethod
+    def _cut(self, form: str) -> list[Token]:
+        """The terms of a normal form, with their offsets in it."""
 
 
 def build_analyzer(name: str) -> Analyzer:
@@ -55,7 +63,7 @@ def build_analyzer(name: str) -> Analyzer:
     return _CjkAnalyzer() if name == "cjk" else _TantivyAnalyzer(name)
 
 
-class _TantivyAnalyzer:
+class _TantivyAnalyzer(Analyzer):
     """A chain of Tantivy's own parts. Words are runs of letters and digits."""
 
     def __init__(self, name: str) -> None:
@@ -72,15 +80,12 @@ class _TantivyAnalyzer:
     def analyze(self, text: str) -> list[str]:
         return self.text_analyzer.analyze(normalise(text))
 
-    def locate(self, text: str) -> list[Token]:
-        return _locate(text, self._cut)
-
-    def _cut(self, text: str) -> list[Token]:
-        tokens = self.text_analyzer.pre_tokenize(text).tokens
+    def _cut(self, form: str) -> list[Token]:
+        tokens = self.text_analyzer.pre_tokenize(form).tokens
         return [Token(token.text, token.position, token.char_offset_from, token.char_offset_to) for token in tokens]
 
 
-class _CjkAnalyzer:
+class _CjkAnalyzer(Analyzer):
     """A tokenizer in Python, as Tantivy has none: the index gets its terms with spaces between them."""
 
     def __init__(self) -> None:
@@ -92,22 +97,9 @@ class _CjkAnalyzer:
     def analyze(self, text: str) -> list[str]:
         return [token.term for token in self._cut(normalise(text))]
 
-    def locate(self, text: str) -> list[Token]:
-        return _locate(text, self._cut)
-
-    def _cut(self, text: str) -> list[Token]:
-        kept = (token for token in _tokenize_cjk(text) if len(token[0].encode()) < MAX_TERM_BYTES)
+    def _cut(self, form: str) -> list[Token]:
+        kept = (token for token in _tokenize_cjk(form) if len(token[0].encode()) < MAX_TERM_BYTES)
         return [Token(term, position, start, end) for position, (term, start, end) in enumerate(kept)]
-
-
-def _locate(text: str, cut: Callable[[str], list[Token]]) -> list[Token]:
-    """The tokens that `cut` makes of a text's normal form, with their offsets in the text."""
-    form = normalise(text)
-    tokens = cut(form)
-    if form == text:
-        return tokens
-    aligned = align(text)
-    return [Token(term, position, aligned.starts[start], aligned.ends[end - 1]) for term, position, start, end in tokens]
 
 
 def _tokenize_cjk(text: str) -> Iterator[tuple[str, int, int]]:

@@ -71,11 +71,8 @@ class DenseSearcher:
         return self._searcher.to_hits(self._vectors.rank(self._vector(text), top_k, self._searcher.shown_rows))
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
-        """The `top_k` pages nearest to a question together with what is added to it; a text has no weights within it.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` pages nearest to a question together with what is added to it; a text has no weights within it. Raises
+        SearchIndexError: `top_k` is below 1."""
         return self.search(join_expanded(question, addition), top_k)
 
     def restrict(self, searcher: Searcher) -> "DenseSearcher":
@@ -97,22 +94,22 @@ class DenseSearcher:
         return vector
 
 
-RRF_K = 60
+_RRF_K = 60
 """The constant of the paper: the larger, the less the first ranks stand out."""
 FUSED_DEPTH = 100
 """Best pages of each ranking that are fused, at least."""
 
 
-def fuse_rankings(rankings: Sequence[Sequence[Hit]], k: int = RRF_K) -> list[Hit]:
+def fuse_rankings(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
     """All pages of the rankings, best first; equal scores in order of (file, page).
 
-    The score of a page is the sum of 1 / (k + rank) over the rankings that have it.
+    The score of a page is the sum of 1 / (`_RRF_K` + rank) over the rankings that have it.
     """
     scores: dict[tuple[str, int], float] = {}
     for ranking in rankings:
         for hit in ranking:
             page = (hit.file, hit.page_number)
-            scores[page] = scores.get(page, 0.0) + 1 / (k + hit.rank)
+            scores[page] = scores.get(page, 0.0) + 1 / (_RRF_K + hit.rank)
     return _order(scores)
 
 
@@ -172,30 +169,20 @@ class HybridSearcher:
         self._dense_weight = dense_weight
 
     def search(self, text: str, top_k: int) -> Hits:
-        """The `top_k` best pages for a query, best first, with the scores of the fusion.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` best pages for a query, best first, with the scores of the fusion. Raises SearchIndexError: `top_k` is
+        below 1."""
         return self.search_beside(partial(self._searcher.search, text), text, top_k)
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
-        """The `top_k` best pages for a question and what is added to it, each searcher in its own way.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` best pages for a question and what is added to it, each searcher in its own way. Raises SearchIndexError:
+        `top_k` is below 1."""
         check_top_k(top_k)
         asked = (question, addition, question_weight, max(self._depth, top_k))
         return self._fuse(self._searcher.search_expanded(*asked, words), self._dense.search_expanded(*asked), top_k)
 
     def search_beside(self, find: Callable[[int], Hits], text: str, top_k: int) -> Hits:
         """The `top_k` best pages of another search by words, which is given how many pages are wanted, and of the vectors for a
-        text.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        text. Raises SearchIndexError: `top_k` is below 1."""
         check_top_k(top_k)
         depth = max(self._depth, top_k)
         return self._fuse(find(depth), self._dense.search(text, depth), top_k)

@@ -83,35 +83,25 @@ def build_index(
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     with replaced_folder(index_dir) as scratch, _building():
-        return _write_index(pages_path, index_dir, scratch, config, order, metadata, earlier_dir)
-
-
-def _write_index(
-    pages_path: Path,
-    index_dir: Path,
-    scratch: Path,
-    config: SearchConfig,
-    order: np.ndarray,
-    metadata: Metadata | None,
-    earlier_dir: Path | None,
-) -> IndexRecord:
-    write_pages(pages_path, order, scratch / PAGES_NAME)
-    documents = _write_metadata(metadata, scratch) if metadata else ()
-    _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
-    record = IndexRecord(
-        fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
-        num_pages=len(order),
-        analyzer=config.analyzer,
-        syntax=config.syntax,
-        operator=config.operator,
-        tantivy_version=version("tantivy"),
-        source=os.path.relpath(pages_path, index_dir),
-        source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
-        max_query_ms=config.max_query_ms,
-    )
-    artifacts.write_json(scratch / INDEX_NAME, asdict(record))
-    write_checksums(scratch)
-    return record
+        write_pages(pages_path, order, scratch / PAGES_NAME)
+        documents = _write_metadata(metadata, scratch) if metadata else ()
+        _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
+        record = IndexRecord(
+            fingerprint=artifacts.compute_fingerprint(
+                artifacts.compute_file_fingerprint(scratch / PAGES_NAME), config.analyzer, version("tantivy"), INDEX_FORMAT
+            ),
+            num_pages=len(order),
+            analyzer=config.analyzer,
+            syntax=config.syntax,
+            operator=config.operator,
+            tantivy_version=version("tantivy"),
+            source=os.path.relpath(pages_path, index_dir),
+            source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
+            max_query_ms=config.max_query_ms,
+        )
+        artifacts.write_json(scratch / INDEX_NAME, asdict(record))
+        write_checksums(scratch)
+        return record
 
 
 def locate_segments(index_dir: Path) -> Path:
@@ -179,11 +169,8 @@ def _building() -> Generator[None]:
 
 
 def read_record(index_dir: Path) -> IndexRecord:
-    """Read what made the index.
-
-    Raises:
-        SearchIndexError: there is no finished index, its layout or Tantivy's version is another, or its pages have changed.
-    """
+    """Read what made the index. Raises SearchIndexError: there is no finished index, its layout or Tantivy's version is another,
+    or its pages have changed."""
     record = _read_record(index_dir)
     if record.tantivy_version != version("tantivy"):
         raise SearchIndexError(
@@ -196,11 +183,8 @@ def read_record(index_dir: Path) -> IndexRecord:
 
 
 def read_fingerprint(index_dir: Path) -> str:
-    """The fingerprint of an index, whose pages are not looked at.
-
-    Raises:
-        SearchIndexError: there is no finished index, or its layout is another.
-    """
+    """The fingerprint of an index, whose pages are not looked at. Raises SearchIndexError: there is no finished index, or its
+    layout is another."""
     return _read_record(index_dir).fingerprint
 
 
@@ -213,11 +197,8 @@ def write_checksums(folder: Path) -> None:
 
 
 def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) -> None:
-    """Look quickly whether the files of an index, or of its vectors, are what was written.
-
-    Raises:
-        SearchIndexError: names those that are not, and what was found and expected.
-    """
+    """Look quickly whether the files of an index, or of its vectors, are what was written. Raises SearchIndexError: names those
+    that are not, and what was found and expected."""
     path = folder / checksums.LIST_NAME
     try:
         listed = checksums.parse_list(path.read_text(encoding="utf-8"))
@@ -249,12 +230,6 @@ def _read_record(index_dir: Path) -> IndexRecord:
         raise SearchIndexError(f"{index_dir}: no finished search index. Build it: python jobs/index.py") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise SearchIndexError(f"{path}: not an index record ({error}). {REBUILD}") from None
-
-
-def _compute_fingerprint(pages_path: Path, config: SearchConfig) -> str:
-    return artifacts.compute_fingerprint(
-        artifacts.compute_file_fingerprint(pages_path), config.analyzer, version("tantivy"), INDEX_FORMAT
-    )
 
 
 def copy_to_node(index_dir: Path, node_dir: Path) -> Path:

@@ -62,7 +62,9 @@ class MaxScore:
         terms: list[_Term] = []
         for text, weight in weights.items():
             term = self._cached.get(text) or self._look_up(text)
-            terms.append(term if weight == 1 else _boost(term, weight))
+            if weight != 1:
+                term = term._replace(bound=term.bound * weight, query=Query.boost_query(term.query, weight))
+            terms.append(term)
         terms.sort()
         if not terms:
             return []
@@ -102,10 +104,6 @@ class MaxScore:
 
     def _run(self, query: Query, limit: int) -> TopHits:
         return self._searcher.search(query, limit=limit, count=False).hits
-
-
-def _boost(term: _Term, weight: float) -> _Term:
-    return _Term(term.doc_freq, term.bound * weight, term.text, Query.boost_query(term.query, weight))
 
 
 def _join(terms: list[_Term]) -> Query:

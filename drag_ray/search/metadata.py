@@ -64,7 +64,8 @@ class Metadata:
 
     def __init__(self, table: pl.DataFrame, access_column: str = "") -> None:
         self._table = table
-        self.columns: dict[str, ColumnType] = {name: _name_type(dtype) for name, dtype in table.schema.items() if name != FILE}
+        kinds = {dtype: kind for kind, dtype in DTYPES.items()}
+        self.columns = {name: kinds[dtype] for name, dtype in table.schema.items() if name != FILE}
         self.access_column = access_column
 
     @property
@@ -138,10 +139,6 @@ def parse_date(text: str) -> datetime:
 def describe_columns(columns: Mapping[str, ColumnType]) -> str:
     """The columns with their types, in a phrase."""
     return ", ".join(f"{name} ({kind})" for name, kind in columns.items()) or "no column"
-
-
-def _name_type(dtype: Any) -> ColumnType:
-    return next(name for name, known in DTYPES.items() if dtype == known)
 
 
 def _count_values(condition: Any) -> int:

@@ -82,11 +82,8 @@ def match_pattern(pattern: Pattern, terms: pl.Series) -> pl.Series:
     is_literal = (terms == pattern.literal) & bool(pattern.literal)
     if len(pattern.form) > MAX_FORM_CHARS:
         return is_literal
-    return is_literal | terms.str.contains(f"^(?:{_to_regex(pattern.form)})$")
-
-
-def _to_regex(form: str) -> str:
-    return "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in form)
+    regex = "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern.form)
+    return is_literal | terms.str.contains(f"^(?:{regex})$")
 
 
 MAX_QUERY_CHARS = 2_000

@@ -58,10 +58,7 @@ class Searcher:
 
     def narrow(self, conditions: Filter) -> "Searcher":
         """The same index for a filter (see `metadata`): no other page is found, named or read. Scores stay those of all pages.
-
-        Raises:
-            FilterError: the index has no such column, or it is of another type; says which there are.
-        """
+        Raises FilterError: the index has no such column, or it is of another type; says which there are."""
         if self.metadata is None:
             raise FilterError("filter: the index has no metadata of documents. Build it with some: corpus.metadata.")
         return self._restrict(self.metadata.select(conditions, self.list_filters()))
@@ -74,11 +71,8 @@ class Searcher:
         return {name: kind for name, kind in columns.items() if name != hidden}
 
     def limit_to(self, groups: Collection[str]) -> "Searcher":
-        """The same index for who belongs to some groups: documents of others, or without a group, are not there.
-
-        Raises:
-            SearchIndexError: the index does not say which group may see what.
-        """
+        """The same index for who belongs to some groups: documents of others, or without a group, are not there. Raises
+        SearchIndexError: the index does not say which group may see what."""
         if self.metadata is None or not self.metadata.access_column:
             raise SearchIndexError(f"{self.index_dir}: has no groups of documents. Build it with corpus.access_column.")
         limited = self._restrict(self.metadata.select_groups(groups))
@@ -106,11 +100,7 @@ class Searcher:
         return read_additions(text, self._ranker.analyzer)
 
     def doc_freq(self, term: str) -> int:
-        """The number of pages that hold a term (one of `analyze`, not a word).
-
-        Raises:
-            SearchIndexError: the index is damaged.
-        """
+        """The number of pages that hold a term (one of `analyze`, not a word). Raises SearchIndexError: the index is damaged."""
         return self._ranker.doc_freq(term)
 
     def search(self, text: str, top_k: int, files: Collection[str] | None = None) -> Hits:
@@ -131,11 +121,8 @@ class Searcher:
         return self.to_hits(self._ranker.rank(text, top_k, None if files is None else self._pages.row_ranges(files)))
 
     def search_terms(self, weights: Mapping[str, float], top_k: int) -> Hits:
-        """The `top_k` best pages for terms (as `analyze` gives them) that weigh more or less in the score, joined by OR.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
+        """The `top_k` best pages for terms (as `analyze` gives them) that weigh more or less in the score, joined by OR. Raises
+        SearchIndexError: `top_k` is below 1."""
         check_top_k(top_k)
         return self.to_hits(self._ranker.rank_terms(weights, top_k))
 
@@ -158,11 +145,8 @@ class Searcher:
 
     @guard
     def snippet(self, hit: Hit | Evidence, text: str, max_chars: int = 300) -> Snippet:
-        """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones.
-
-        Raises:
-            SearchIndexError: the hit is of another index, or `max_chars` is below 1.
-        """
+        """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones. Raises
+        SearchIndexError: the hit is of another index, or `max_chars` is below 1."""
         if max_chars < 1:
             raise SearchIndexError(f"max_chars {max_chars}: must be at least 1.")
         page_text = self.text(hit)
@@ -175,11 +159,7 @@ class Searcher:
 
     @guard
     def page(self, hit: Hit | Evidence) -> Page:
-        """The page of a hit or an evidence page, with its text.
-
-        Raises:
-            SearchIndexError: it is of another index.
-        """
+        """The page of a hit or an evidence page, with its text. Raises SearchIndexError: it is of another index."""
         return self._pages.page(self._row(hit))
 
     @guard
@@ -194,11 +174,7 @@ class Searcher:
 
     @guard
     def text(self, hit: Hit | Evidence) -> str:
-        """The text of such a page, for who needs no more of it.
-
-        Raises:
-            SearchIndexError: it is of another index.
-        """
+        """The text of such a page, for who needs no more of it. Raises SearchIndexError: it is of another index."""
         return self._pages.text(self._row(hit))
 
     def _row(self, hit: Hit | Evidence) -> int:

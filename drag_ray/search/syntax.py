@@ -197,8 +197,11 @@ class _Parser:
         return Not(node) if operand.negated else node
 
     def _read_phrase(self, text: str) -> list[Node]:
-        node = build_phrase(text, self._analyzer)
-        return [node] if node else []
+        """The phrase of a text's words; a single word is a term."""
+        tokens = self._analyzer.locate(text)
+        if len(tokens) < 2:
+            return [Term(token.term) for token in tokens]
+        return [Phrase(tuple((token.position - tokens[0].position, token.term) for token in tokens))]
 
     def _read_word(self, word: str) -> Iterator[Node]:
         if "*" not in word and "?" not in word:
@@ -216,12 +219,3 @@ class _Parser:
         """The term of a prefix's own word: `rotors*` also means the stem rotor, which the form itself would miss."""
         terms = self._analyzer.analyze(form[:-1]) if form.find("*") == len(form) - 1 and "?" not in form else []
         return terms[0] if len(terms) == 1 else ""
-
-
-def build_phrase(text: str, analyzer: Analyzer) -> Phrase | Term | None:
-    """The phrase of a text's words; a single word is a term, and no word is None."""
-    tokens = analyzer.locate(text)
-    if len(tokens) < 2:
-        return Term(tokens[0].term) if tokens else None
-    first = tokens[0].position
-    return Phrase(tuple((token.position - first, token.term) for token in tokens))

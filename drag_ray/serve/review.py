@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drag_ray.cluster.interruption import wait_for_a_signal
 from drag_ray.config import build
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.readers.document_process import open_process
@@ -117,7 +117,7 @@ class Review:
         """The JPEG of a page: of the index or, of a PDF whose file is still there, as it is drawn now. Raises DataError where
         there is neither, or it cannot be drawn."""
         if page.image:
-            stores = [self._index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)]
+            stores = [self._index_dir / name for name in (image_store.DIR_NAME, question_images.DIR_NAME)]
             return ImageStores(stores).find(page.image).read(page.image)
         path = self._documents / page.file
         if path.suffix.lower() != ".pdf" or not path.resolve().is_relative_to(self._documents) or not path.is_file():

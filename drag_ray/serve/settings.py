@@ -14,7 +14,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.retrieval import find_vectors
 from drag_ray.baselines.feature_model import describe_other_features, read_features
 from drag_ray.cluster.telemetry import TelemetryConfig
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import THINK
 from drag_ray.engine.models.chat_template import check_functions_shown
@@ -201,7 +201,7 @@ def resolve_index(index_dir: Path | None) -> str:
     if index_dir is None:
         return ""
     require_manifest(index_dir)
-    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
+    refuse_damage(index_dir, whole=True, but=(image_store.DIR_NAME, question_images.DIR_NAME))
     return str((index_dir / "search_index").resolve())
 
 
@@ -269,7 +269,7 @@ def _list_doubts(search_dir: Path, config: ServeConfig) -> Iterator[str]:
         if doubt := describe_other_index(find_files(config.rerank), search_dir):
             yield doubt
     if config.rerank.features:
-        model = read_features(config.rerank.features, "serve.rerank.features")
+        model = read_features(config.rerank.features)
         if config.rerank.model and config.rerank.weight is None and model.with_model is None:
             raise ConfigError(
                 f"serve.rerank.features {str(config.rerank.features)!r}: learned without a model, so the weight of "

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME
 from drag_ray.errors import ToolError
 from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.types import Page

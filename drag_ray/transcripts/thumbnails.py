@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 from PIL import Image
 
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import DataError
 from drag_ray.storage.file_access import list_folder, reading
@@ -37,7 +37,7 @@ class ThumbnailStore:
 
     def __init__(self, index_dir: Path | None, image_dirs: Sequence[Path] = ()) -> None:
         self._pages_path = index_dir / "pages.parquet" if index_dir else None
-        of_index = [index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
+        of_index = [index_dir / name for name in (image_store.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
         self._images = ImageStores((*of_index, *image_dirs))
 
     def find(self, pages: Iterable[Evidence], seen_from: Path) -> dict[Evidence, Picture]:

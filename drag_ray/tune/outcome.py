@@ -53,11 +53,8 @@ def write_choice(folder: Path, choice: Choice, agent: AgentConfig, num_questions
 
 
 def read_options(folder: Path) -> dict[str, Any]:
-    """The options that a finished stage has chosen, in sections; none where nothing could be chosen.
-
-    Raises:
-        DamageError: the file is missing, or is not one of this stage.
-    """
+    """The options that a finished stage has chosen, in sections; none where nothing could be chosen. Raises DamageError: the file
+    is missing, or is not one of this stage."""
     path = folder / CHOICE_NAME
     try:
         options = parse_json(path.read_bytes())["options"]
@@ -80,7 +77,9 @@ def format_choice(rows: Sequence[dict[str, Any]], choice: Choice, agent: AgentCo
     for stage, found in by_stage.items():
         table.append([stage, *(" / ".join(_write(row[name]) for row in found) for name in names)])
     parts = [TablePart("First stages", table=table), TablePart("Choice", [*map(_describe, choice.decisions)])]
-    return f"{format_console(parts)}\n{_say_what_to_set(choice, agent)}"
+    stays = f"The search stays as it is configured: {choice.reason}."
+    set_to = stays if choice.reason else f"Set: {' '.join(write_arguments(choice.to_options(agent)))}"
+    return f"{format_console(parts)}\n{set_to}"
 
 
 def _write(value: float | None) -> str:
@@ -94,12 +93,6 @@ def _describe(decision: Decision) -> str:
     gain = f"{decision.gain:+.3f} [{decision.low:+.3f}, {decision.high:+.3f}] on the questions to check by"
     taken = "so it is chosen" if decision.holds else f"which may be chance, so {kept} stays"
     return f"{decision.measure}: {best} gains {gain} over {kept}, {taken}."
-
-
-def _say_what_to_set(choice: Choice, agent: AgentConfig) -> str:
-    if choice.reason:
-        return f"The search stays as it is configured: {choice.reason}."
-    return f"Set: {' '.join(write_arguments(choice.to_options(agent)))}"
 
 
 def write_arguments(options: dict[str, Any], section: str = "") -> list[str]:

@@ -68,10 +68,7 @@ def divide_questions(
     index_dir: Path, limit: int, seed: int, written_dir: Path | None = None
 ) -> tuple[list[Question], list[Question]]:
     """Training questions to choose by, and others to check by, which share no document, no group and no near-duplicate page.
-
-    Raises:
-        DataError: there is none with evidence, or a table cannot be read.
-    """
+    Raises DataError: there is none with evidence, or a table cannot be read."""
     train = draw_split(index_dir, "train", 0, seed, written_dir=written_dir)
     answerable = [question for question in train if question.evidence]
     if not answerable:

@@ -80,8 +80,8 @@ def test_an_input_that_is_not_declared_cannot_be_asked_for(tmp_path: Path) -> No
         inputs["finetune"]
 
 
-_CARRIERS = {"numpy", "polars", "pyarrow", "pydantic", "opencv-python", "opencv-python-headless"}
-"""What holds tables, arrays and options, and makes nothing else of them; OpenCV comes under several names, with rapidocr."""
+_CARRIERS = {"numpy", "polars", "pyarrow", "pydantic", "scipy", "opencv-python", "opencv-python-headless"}
+"""What holds tables, arrays, sets and options, and makes nothing else of them; OpenCV has several names, with rapidocr."""
 
 
 def test_another_version_of_what_reads_documents_has_them_read_again() -> None:

@@ -30,8 +30,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, locate_token
 from drag_ray.cluster.tasks import run_tasks
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request, list_images
 from drag_ray.errors import ConfigError

@@ -29,8 +29,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.task import Policy
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.page_reader import PageReader

@@ -101,7 +101,7 @@ def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     def share(inputs: Mapping[str, Path | None], name: str) -> Factors | float | None:
         (stage_dir := tmp_path / name).mkdir()
         reranker = share_features(baselines, sections, Inputs(inputs), stage_dir)["rerank"]
-        model = read_features(stage_dir, "serve.rerank.features")
+        model = read_features(stage_dir)
         assert isinstance(reranker, Rerank)
         assert reranker.features == model
         assert model.with_model in (None, reranker.weight)

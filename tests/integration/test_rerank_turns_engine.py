@@ -16,8 +16,7 @@ from vision_engine import VisionEngine
 
 from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.engine.generate import list_images
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.trainers.collator import RowCollator

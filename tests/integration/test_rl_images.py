@@ -13,8 +13,7 @@ from replayed_rollouts import Rolled, check_pixels, hash_pixels, open_tokenizer
 from transformers import AutoTokenizer
 from vision_engine import write_vision_model
 
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.engine.generate import ImageSource
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.models.pretrained import load_model

@@ -31,8 +31,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.corpus.image_degradation import degrade
-from drag_ray.corpus.image_store import ImageStore, ImageStores, encode
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore, ImageStores, encode
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.generate import list_images
 from drag_ray.engine.models.embedded import embedded_model_dir

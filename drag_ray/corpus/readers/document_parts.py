@@ -57,10 +57,7 @@ class ReadingCosts:
 
     def add(self, span: Span, cpu_s: float, overrun: bool = False) -> None:
         """Note what a part of a document has cost, in whole seconds; a document that is read at once is not read again anyway.
-
-        Raises:
-            ArtifactError: nothing can be written.
-        """
+        Raises ArtifactError: nothing can be written."""
         if span.last_page is None:
             return
         folder = self._locate(span)
@@ -184,10 +181,7 @@ def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Pro
 
 def merge_links(part_paths: list[Path]) -> pa.Table:
     """The links of all pages that have any, as a table of `LINKS`; of pages that several documents hold, those of the first.
-
-    Raises:
-        ArtifactError: a file cannot be read.
-    """
+    Raises ArtifactError: a file cannot be read."""
     if not part_paths:
         return schemas.LINKS.empty_table()
     with reading(part_paths[0].parent):

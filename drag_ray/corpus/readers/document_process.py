@@ -76,11 +76,8 @@ class DocumentProcess:
         self._end()
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function in the process; return or raise what it does.
-
-        Raises:
-            DataError: it ended the process, or did not come to an end.
-        """
+        """Call a function in the process; return or raise what it does. Raises DataError: it ended the process, or did not come
+        to an end."""
         if self._connection is None:
             self._start()
         assert self._connection is not None

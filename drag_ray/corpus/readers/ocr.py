@@ -30,13 +30,10 @@ class TextBox:
 
 
 def locate(image: Image.Image) -> list[list[TextBox]]:
-    """The pieces of text of an upright RGB image: rows from top to bottom, and in each the boxes from left to right.
-
-    Raises:
-        DataError: the engine fails on this image.
-    """
-    found = _detect(np.ascontiguousarray(np.asarray(image)[:, :, ::-1]))
-    return _group_rows(found.boxes, found.txts) if found.txts else []
+    """The pieces of text of an upright RGB image: rows from top to bottom, and in each the boxes from left to right. Raises
+    DataError: the engine fails on this image."""
+    found = _detect(np.asarray(image))
+    return group_rows(found.boxes, found.txts) if found.txts else []
 
 
 def recognise(image: Image.Image) -> str:
@@ -47,31 +44,32 @@ def recognise(image: Image.Image) -> str:
     Raises:
         DataError: the engine fails on this image.
     """
-    bgr = np.ascontiguousarray(np.asarray(image)[:, :, ::-1])
-    text, confidence = _read(bgr)
+    pixels = np.asarray(image)
+    text, confidence = _read(pixels)
     if text and confidence < _LOW_CONFIDENCE:
-        turned, turned_confidence = _read(np.ascontiguousarray(bgr[::-1, ::-1]))
+        turned, turned_confidence = _read(pixels[::-1, ::-1])
         return turned if turned_confidence > confidence else text
     return text
 
 
-def _read(bgr: np.ndarray) -> tuple[str, float]:
+def _read(pixels: np.ndarray) -> tuple[str, float]:
     """Text and mean confidence of its lines, 0 to 1."""
-    found = _detect(bgr)
+    found = _detect(pixels)
     if not found.txts:
         return "", 0.0
-    return _join_lines(found.boxes, found.txts), float(np.mean(found.scores))
+    lines = (" ".join(box.text for box in row) for row in group_rows(found.boxes, found.txts))
+    return "\n".join(lines), float(np.mean(found.scores))
 
 
-def _detect(bgr: np.ndarray) -> Any:
-    """RapidOCR's `RapidOCROutput`."""
+def _detect(pixels: np.ndarray) -> Any:
+    """RapidOCR's `RapidOCROutput` of an RGB image."""
     from cv2 import error as OpenCVError  # noqa: N812
     from rapidocr.inference_engine.onnxruntime.main import ONNXRuntimeError
 
     try:
-        return _load_engine()(bgr)
+        return _load_engine()(np.ascontiguousarray(pixels[:, :, ::-1]))
     except (OpenCVError, ONNXRuntimeError) as error:
-        height, width, _ = bgr.shape
+        height, width, _ = pixels.shape
         raise DataError(f"OCR failed on an image of {width} x {height} pixels ({error!s:.200}).") from error
 
 
@@ -95,18 +93,13 @@ def _load_engine() -> Any:
     )
 
 
-def _join_lines(boxes: Any, texts: tuple[str, ...]) -> str:
-    """Boxes side by side become one line, joined by a blank.
+def group_rows(boxes: Any, texts: tuple[str, ...]) -> list[list[TextBox]]:
+    """Boxes side by side are a row.
 
     Args:
         boxes: corners of each box, N x 4 x 2, from top to bottom.
         texts: what each box says.
     """
-    return "\n".join(" ".join(box.text for box in row) for row in _group_rows(boxes, texts))
-
-
-def _group_rows(boxes: Any, texts: tuple[str, ...]) -> list[list[TextBox]]:
-    """Boxes side by side are a row. Arguments as for `_join_lines`."""
     rows: list[list[TextBox]] = []
     bottom = float("-inf")
     for corners, text in zip(boxes, texts, strict=True):

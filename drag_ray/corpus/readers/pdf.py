@@ -1,8 +1,7 @@
 """Pages of a PDF: their text layer, and OCR and page images where they are asked for."""
 
-import ctypes
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -11,12 +10,12 @@ from typing import Any
 
 import pypdfium2.raw as pdfium
 from PIL import Image
-from pypdfium2 import PdfDocument, PdfiumError
+from pypdfium2 import PdfDocument, PdfiumError, PdfObject, PdfPage
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import encode
 from drag_ray.corpus.links import add_links
-from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.picture import compute_scale
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.readers.page_reader import PageReader, Render
 from drag_ray.corpus.readers.pdf_text import (
@@ -76,19 +75,13 @@ def diagnose(page: Any, text_page: Any, text: str, entries: Sequence[Entry]) -> 
     return ""
 
 
-def list_objects(page: Any) -> Iterator[tuple[int, Any]]:
+def _list_objects(page: PdfPage) -> Iterator[tuple[int, PdfObject]]:
     """The kinds of all objects of a page, and the object of the page itself of which each is a part."""
-    yield from _walk(pdfium.FPDFPage_CountObjects, pdfium.FPDFPage_GetObject, page, _MAX_DEPTH)
-
-
-def _walk(count: Callable[[Any], int], get: Callable[[Any, int], Any], parent: Any, depth: int) -> Iterator[tuple[int, Any]]:
-    for index in range(count(parent)):
-        item = get(parent, index)
-        kind = pdfium.FPDFPageObj_GetType(item)
-        yield kind, item
-        if kind == pdfium.FPDF_PAGEOBJ_FORM and depth > 1:
-            inner = _walk(pdfium.FPDFFormObj_CountObjects, pdfium.FPDFFormObj_GetObject, item, depth - 1)
-            yield from ((inner_kind, item) for inner_kind, _ in inner)
+    for item in page.get_objects(max_depth=_MAX_DEPTH):
+        outer = item
+        while outer.container is not None:
+            outer = outer.container
+        yield item.type, outer
 
 
 def _measure_unmapped(text_page: Any) -> float:
@@ -102,10 +95,10 @@ def _measure_pictures(page: Any, text_page: Any) -> float:
     """The area of the pictures that have no text on them, or a line or two of it, in areas of the paper."""
     paper = page.get_bbox()
     width, height = max(paper[2] - paper[0], 1.0), max(paper[3] - paper[1], 1.0)
-    pictures = {_measure(item) for kind, item in list_objects(page) if kind == pdfium.FPDF_PAGEOBJ_IMAGE}
+    pictures = {outer.get_bounds() for kind, outer in _list_objects(page) if kind == pdfium.FPDF_PAGEOBJ_IMAGE}
     visible = (clip(box, paper) for box in pictures if overlap(box, paper))
     largest = sorted(visible, key=_compute_area, reverse=True)[:_MAX_PICTURES]
-    lines = _list_lines(text_page) if largest else []
+    lines = [text_page.get_rect(index) for index in range(text_page.count_rects())] if largest else []
     unexplained = 0.0
     for picture in largest:
         bands = {band for line in lines if overlap(line, picture) for band in _list_bands(clip(line, paper), height)}
@@ -114,28 +107,12 @@ def _measure_pictures(page: Any, text_page: Any) -> float:
     return unexplained / (width * height)
 
 
-def _list_lines(text_page: Any) -> list[Box]:
-    """The boxes of the pieces of text of a page."""
-    lines: list[Box] = []
-    left, top, right, bottom = (ctypes.c_double() for _ in range(4))
-    for index in range(pdfium.FPDFText_CountRects(text_page, 0, -1)):
-        pdfium.FPDFText_GetRect(text_page, index, left, top, right, bottom)
-        lines.append((left.value, bottom.value, right.value, top.value))
-    return lines
-
-
 def _list_bands(line: Box, height: float) -> range:
     """The bands on which a piece of text lies; of one that stands upright, as at a margin, that of its middle."""
     left, bottom, right, top = line
     if top - bottom > right - left:
         bottom = top = (bottom + top) / 2
     return range(int(bottom / height * _NUM_BANDS), int(top / height * _NUM_BANDS) + 1)
-
-
-def _measure(item: Any) -> Box:
-    edges = left, bottom, right, top = tuple(ctypes.c_float() for _ in range(4))
-    pdfium.FPDFPageObj_GetBounds(item, *edges)
-    return left.value, bottom.value, right.value, top.value
 
 
 def _compute_area(box: Box) -> float:
@@ -261,7 +238,7 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
         text = read_text(page, text_page, entries)
         files, links = tuple(list_pinned_files(page)), tuple(islice(list_links(document, page), _MAX_LINKS))
         if config is None or config.ocr == "always":
-            shows_something = bool(entries) or next(list_objects(page), None) is not None
+            shows_something = bool(entries) or next(_list_objects(page), None) is not None
             return _TextLayer(text, config is not None and shows_something, "", files, links)
         doubt = diagnose(page, text_page, text, entries)
         if config.ocr == "off" or count_letters(text, limit=_FEW_LETTERS) >= _FEW_LETTERS:
@@ -273,7 +250,7 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
 def _may_hold_more(text: str, page: Any) -> bool:
     """True if OCR may find more than a little text: on a page with nothing else it would find the same; glyphs that stand for no
     letter are worth a look."""
-    kinds = {kind for kind, _ in list_objects(page)}
+    kinds = {kind for kind, _ in _list_objects(page)}
     return bool(kinds) and (bool(kinds & _GRAPHICS) or not count_letters(text, limit=1))
 
 

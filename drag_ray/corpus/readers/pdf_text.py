@@ -195,7 +195,7 @@ def _read_visible(text_page: Any, paper: Box) -> str:
     codes = (pdfium.FPDFText_GetUnicode(text_page, index) for index in range(num_chars))
     chars = (chr(min(code, sys.maxunicode)) if code else _UNKNOWN for code in codes)
     visible = (
-        char if char.isspace() or overlap(_measure(text_page, index), paper) else _OUTSIDE for index, char in enumerate(chars)
+        char if char.isspace() or overlap(text_page.get_charbox(index), paper) else _OUTSIDE for index, char in enumerate(chars)
     )
     return _BLANKS_OUTSIDE.sub(lambda match: _OUTSIDE * len(match[0]), "".join(visible))
 
@@ -207,7 +207,7 @@ def _squeeze(text: str) -> str:
 def _read_gap(text_page: Any, before: int, after: int) -> str:
     """Separator of two characters where PDFium sees a line end: a line end, a blank or nothing."""
     along = round(pdfium.FPDFText_GetCharAngle(text_page, before) / (math.pi / 2)) % 2  # 0 where lines go along x, or 1 along y
-    first, second = _measure_line(text_page, before), _measure_line(text_page, after)
+    first, second = (text_page.get_charbox(index, loose=True) for index in (before, after))
     height = first[3 - along] - first[1 - along]
     if abs(_locate(text_page, before)[1 - along] - _locate(text_page, after)[1 - along]) > _SAME_BASELINE * height:
         return "\n"
@@ -220,7 +220,7 @@ def _place(entries: Sequence[Entry], text_page: Any, text: str) -> list[_Edit]:
     if not entries:
         return []
     indices = [index for index, char in enumerate(text) if not char.isspace() and char != _OUTSIDE]
-    boxes = np.array([_measure_line(text_page, index) for index in indices]).reshape(-1, 4)
+    boxes = np.array([text_page.get_charbox(index, loose=True) for index in indices]).reshape(-1, 4)
     edits: list[_Edit] = []
     for entry in filter(lambda entry: entry.text, entries):
         label, is_before = (None, False) if entry.kind == "note" else _find_label(entry, boxes)
@@ -257,20 +257,6 @@ def _find_label(entry: Entry, boxes: np.ndarray) -> tuple[int | None, bool]:
 def _find_nearest(candidates: np.ndarray, distances: np.ndarray) -> int | None:
     """The one of the candidates (N) with the least distance; None if there is none."""
     return int(np.where(candidates, distances, np.inf).argmin()) if candidates.any() else None
-
-
-def _measure(text_page: Any, index: int) -> Box:
-    """The box of the ink of a character."""
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    pdfium.FPDFText_GetCharBox(text_page, index, left, right, bottom, top)
-    return left.value, bottom.value, right.value, top.value
-
-
-def _measure_line(text_page: Any, index: int) -> Box:
-    """The box of a character as wide as its advance, and as high as its font."""
-    rect = pdfium.FS_RECTF()
-    pdfium.FPDFText_GetLooseCharBox(text_page, index, rect)
-    return rect.left, rect.bottom, rect.right, rect.top
 
 
 def _locate(text_page: Any, index: int) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -26,10 +26,7 @@ from drag_ray.types import Page
 
 def extract_markdown(data: bytes) -> LinkedText:
     """The text of a Markdown document with its links; page breaks are form feeds, and what HTML in it says (see `html_text`).
-
-    Raises:
-        DataError: it is in an unknown encoding, or nested too deeply.
-    """
+    Raises DataError: it is in an unknown encoding, or nested too deeply."""
     # The parser leaves out what is nested deeper than its own limit. Without one Python's limit of recursion is an error.
     parser = MarkdownIt("commonmark", {"maxNesting": sys.maxsize}).enable("table")
     parts = decode_text(data).split(PAGE_BREAK)
@@ -39,12 +36,8 @@ def extract_markdown(data: bytes) -> LinkedText:
     return LinkedText(PAGE_BREAK.join(one.text for one in parsed), tuple(links))
 
 
-def _extract_plain(data: bytes) -> LinkedText:
-    return LinkedText(decode_text(data))
-
-
-_EXTRACTORS = {
-    ".txt": _extract_plain,
+_EXTRACTORS: dict[str, Callable[[bytes], LinkedText]] = {
+    ".txt": lambda data: LinkedText(decode_text(data)),
     ".md": extract_markdown,
     ".markdown": extract_markdown,
     ".html": extract_html,

@@ -22,13 +22,14 @@ class WordStyles:
         found = () if root is None else root.iter(f"{_W}style")
         self._styles = {style.get(f"{_W}styleId", ""): style for style in found}
 
-    def list_bases(self, style_id: str) -> Iterator[Any]:
-        """The style of this id, and the styles that it is based on."""
+    def list_properties(self, style_id: str, name: str) -> Iterator[Any]:
+        """The properties of this name, of the style of this id and of the styles that it is based on."""
         for _ in range(_MOST_BASES):
             style = self._styles.get(style_id)
             if style is None:
                 return
-            yield style
+            if (properties := style.find(f"{_W}{name}")) is not None:
+                yield properties
             style_id = read_value(style, "basedOn")
 
     def find_of_run(self, run: Any, name: str) -> Any | None:
@@ -42,10 +43,7 @@ class WordStyles:
             yield own
         of_paragraph = None if paragraph is None else paragraph.find(f"{_W}pPr")
         for properties, kind in ((own, "rStyle"), (of_paragraph, "pStyle")):
-            for style in self.list_bases("" if properties is None else read_value(properties, kind)):
-                of_style = style.find(f"{_W}rPr")
-                if of_style is not None:
-                    yield of_style
+            yield from self.list_properties("" if properties is None else read_value(properties, kind), "rPr")
 
 
 def read_value(element: Any, name: str) -> str:
@@ -139,22 +137,12 @@ class WordNumbers:
 
     def _find_list(self, paragraph: Any) -> tuple[str, int]:
         """The list of a paragraph and its level there, by its own properties or those of its style."""
-        for properties in self._list_properties(paragraph):
+        own = paragraph.find(f"{_W}pPr")
+        for properties in () if own is None else (own, *self._styles.list_properties(read_value(own, "pStyle"), "pPr")):
             of_list = properties.find(f"{_W}numPr")
             if of_list is not None:
                 return read_value(of_list, "numId"), _read_int(read_value(of_list, "ilvl"))
         return "", 0
-
-    def _list_properties(self, paragraph: Any) -> Iterator[Any]:
-        """The properties of a paragraph, of its style, and of the styles that this one is based on."""
-        properties = paragraph.find(f"{_W}pPr")
-        if properties is None:
-            return
-        yield properties
-        for style in self._styles.list_bases(read_value(properties, "pStyle")):
-            of_style = style.find(f"{_W}pPr")
-            if of_style is not None:
-                yield of_style
 
 
 def _read_int(text: str | None) -> int:

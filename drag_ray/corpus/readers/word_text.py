@@ -12,7 +12,7 @@ from typing import Any
 from lxml.etree import XMLParser, XMLSyntaxError, fromstring, iterwalk
 
 from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
-from drag_ray.corpus.readers.word_numbers import WordNumbers, WordStyles
+from drag_ray.corpus.readers.word_numbers import WordNumbers, WordStyles, read_value
 from drag_ray.corpus.text import PAGE_BREAK
 from drag_ray.errors import DataError
 
@@ -27,12 +27,10 @@ _STRICT = {
 
 
 class WordPackage:
-    """An open `.docx`. Use it as a context manager. Raises DataError: it is no `.docx`, or holds more."""
+    """The parts of an open `.docx`. Raises DataError: it holds more than `max_bytes`."""
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        if not zipfile.is_zipfile(path):
-            raise DataError("is no .docx: of an older format, encrypted or damaged. Save it as .docx without a password.")
-        self._archive = zipfile.ZipFile(path)
+    def __init__(self, archive: zipfile.ZipFile, max_bytes: int) -> None:
+        self._archive = archive
         # Of each file no more is read than what is said here.
         texts = (item.file_size for item in self._archive.infolist() if item.filename.endswith((".xml", ".rels")))
         check_size(sum(texts), max_bytes)
@@ -40,12 +38,6 @@ class WordPackage:
         named = self._list_targets("").get("officeDocument")
         self._main = named if named in self._names else "word/document.xml"
         self._targets = self._list_targets(self._main)
-
-    def __enter__(self) -> "WordPackage":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._archive.close()
 
     def read_body(self) -> Any:
         """The root of the main part. Raises DataError: there is none."""
@@ -133,7 +125,10 @@ def extract_word(path: Path, max_bytes: int) -> str:
     Raises:
         DataError: it is no `.docx`, or what it holds is larger than `max_bytes`. Whatever a damaged one raises passes through.
     """
-    with WordPackage(path, max_bytes) as package:
+    if not zipfile.is_zipfile(path):
+        raise DataError("is no .docx: of an older format, encrypted or damaged. Save it as .docx without a password.")
+    with zipfile.ZipFile(path) as archive:
+        package = WordPackage(archive, max_bytes)
         styles = WordStyles(package.read_part("styles"))
         notes = {reference: _read_notes(package.read_part(kind), tag, styles) for reference, (kind, tag) in _NOTES.items()}
         numbers = WordNumbers(package.read_part("numbering"), styles)
@@ -165,7 +160,7 @@ class _Writer:
 
     def write(self, root: Any) -> str:
         sections = [item for item in root.iter(f"{_W}sectPr") if item.getparent().tag in (f"{_W}pPr", f"{_W}body")]
-        starts = iter([_starts_page(section) for section in sections[1:]])
+        starts = iter([read_value(section, "type") not in _ON_SAME_PAGE for section in sections[1:]])
         walk = iterwalk(root, events=("start", "end"))
         for event, element in walk:
             name = element.tag
@@ -226,7 +221,8 @@ class _Writer:
         align, position = (self._styles.find_of_run(self._run, name) for name in ("vertAlign", "position"))
         if align is not None and (shift := _SHIFTS.get(align.get(f"{_W}val", ""))):
             return shift(text)
-        places = 0 if position is None else _read_number(position.get(f"{_W}val", ""))
+        half_points = "" if position is None else position.get(f"{_W}val", "")
+        places = int(half_points) if half_points.lstrip("-").isdecimal() else 0
         if abs(places) < _SHIFTED_BY:
             return text
         return raise_text(text) if places > 0 else lower_text(text)
@@ -240,25 +236,11 @@ class _Writer:
         self._follows_break = True
 
 
-def _starts_page(section: Any) -> bool:
-    kind = section.find(f"{_W}type")
-    return kind is None or kind.get(f"{_W}val") not in _ON_SAME_PAGE
-
-
-def _read_number(text: str) -> int:
-    """A number of half points; 0 for what is none."""
-    return int(text) if text.lstrip("-").isdecimal() else 0
-
-
 def _read_symbols(text: str, run: Any | None) -> str:
     """Text of a run in a font of symbols, whose letters stand for others."""
     fonts = None if run is None else run.find(f"{_W}rPr/{_W}rFonts")
-    characters = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower())
-    return (
-        "".join(characters.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)
-        if characters
-        else text
-    )
+    shown = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower(), {})
+    return "".join(shown.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)
 
 
 def _read_symbol(font: str, code: str) -> str:

@@ -105,11 +105,8 @@ def put_pages_in_order(
 
 
 def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, reranker: Rerank, stage_dir: Path) -> list[ReadPages]:
-    """Read for each question the pages that its rollouts find, each once.
-
-    Raises:
-        ConfigError: the model cannot be read, what is searched is damaged, or no node sees the folder.
-    """
+    """Read for each question the pages that its rollouts find, each once. Raises ConfigError: the model cannot be read, what is
+    searched is damaged, or no node sees the folder."""
     from drag_ray.engine.encoders.reranker import PairsReader
 
     config = reranker.options

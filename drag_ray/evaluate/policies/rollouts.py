@@ -113,7 +113,9 @@ def _run_with_engines(
     for number, sharing in enumerate(group_by_engine(models), start=1):
         rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / f"engine{number}"
         plans = {name: plan for model in sharing for name, plan in plan_policy(model, baselines, tasks).items()}
-        _take_earlier(sharing, rollouts_dir, folder)
+        fingerprints = {model.name: fingerprint_policy(model, folder.identity) for model in sharing}
+        for name, source in prepare_rollouts(rollouts_dir, fingerprints, list_earlier(folder.path)).items():
+            _logger.info(f"{name}: has not changed; its rollouts are taken from {source}")
         finished, counts = _run_with_engine(sharing, plans, baselines, sections, inputs, rollouts_dir)
         trajectories |= finished
         summed |= {name: summed.get(name, 0) + counts[name] for name in _SUMMED if name in counts}
@@ -191,10 +193,3 @@ def _build_options(
     places = inputs["index"], rollouts_dir, inputs.find("embed"), inputs.find("questions")
     options = build_options(sections.agent, models[0].engine, sections.rollout, *places)
     return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)
-
-
-def _take_earlier(models: Sequence[ModelPolicy], rollouts_dir: Path, folder: StageFolder) -> None:
-    """Have the rollouts that an earlier evaluation has made of the same policies."""
-    fingerprints = {model.name: fingerprint_policy(model, folder.identity) for model in models}
-    for name, source in prepare_rollouts(rollouts_dir, fingerprints, list_earlier(folder.path)).items():
-        _logger.info(f"{name}: has not changed; its rollouts are taken from {source}")

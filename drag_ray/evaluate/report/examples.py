@@ -96,17 +96,12 @@ class Examples:
     shown: Sequence[Example] = ()
     counts: Mapping[Outcome, int] = field(default_factory=dict[Outcome, int])
 
-    def list_shown(self) -> Iterator[Evidence | str]:
-        """The pages and images that were shown, in the order of the examples (see `Example.list_shown`)."""
-        for example in self.shown:
-            yield from example.list_shown()
-
 
 def draw_pictures(examples: Examples, thumbnails: ThumbnailStore) -> dict[Evidence | str, str]:
     """Small pictures of the pages that were shown, and of the images by their keys, as data URIs; where they are too many, the
     last examples go without.
     """
-    shown = list(dict.fromkeys(examples.list_shown()))
+    shown = list(dict.fromkeys(item for example in examples.shown for item in example.list_shown()))
     of_pages = thumbnails.find((page for page in shown if isinstance(page, Evidence)), Path())
     pictures = of_pages | thumbnails.locate((key for key in shown if isinstance(key, str)), Path())
     drawn = thumbnails.draw((pictures[item].key for item in shown if item in pictures), _PICTURE_BYTES)

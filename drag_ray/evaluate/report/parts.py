@@ -151,11 +151,8 @@ def _to_line(text: str) -> Markup:
 def write_report(
     path: Path, comparison: Comparison, examples: Examples, context: ReportContext, thumbnails: ThumbnailStore
 ) -> None:
-    """Write `report.html`, whole or not at all. All text from models and files is escaped.
-
-    Raises:
-        ArtifactError: the file cannot be written.
-    """
+    """Write `report.html`, whole or not at all. All text from models and files is escaped. Raises ArtifactError: the file cannot
+    be written."""
     write_text(path, build_report(comparison, examples, context, draw_pictures(examples, thumbnails)))
 
 

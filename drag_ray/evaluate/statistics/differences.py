@@ -111,18 +111,16 @@ def build_tables(
 
 def _tabulate(results: Sequence[QuestionResult], measures: Sequence[Measure]) -> Floats:
     applies = [not measure.needs_model or _has_model(results) for measure in measures]
-    return _to_array([[m.compute(result) if a else None for m, a in zip(measures, applies, strict=True)] for result in results])
+    cells = [[m.compute(result) if a else None for m, a in zip(measures, applies, strict=True)] for result in results]
+    return np.array(cells, dtype=np.float64)
 
 
 def _tabulate_reference(
     policy: Sequence[QuestionResult], reference: Sequence[QuestionResult], measures: Sequence[Measure]
 ) -> Floats:
     computes = [measure.compute_reference for measure in measures if measure.compute_reference]
-    return _to_array([[compute(*both) for compute in computes] for both in zip(policy, reference, strict=True)])
-
-
-def _to_array(cells: list[list[float | None]]) -> Floats:
-    return np.array([[math.nan if cell is None else cell for cell in row] for row in cells], dtype=np.float64)
+    cells = [[compute(*both) for compute in computes] for both in zip(policy, reference, strict=True)]
+    return np.array(cells, dtype=np.float64)
 
 
 def _has_model(results: Sequence[QuestionResult]) -> bool:

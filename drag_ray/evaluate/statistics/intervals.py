@@ -219,11 +219,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     The smallest is multiplied by their number, the next by one less, and so on; none becomes smaller than one before it, none
     larger than 1.
     """
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.arange(len(order), 0, -1) * np.asarray(p_values, np.float64)[order]
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return adjusted.tolist()
 
 
 def compute_holm_levels(p_values: Sequence[float], alpha: float) -> list[float]:

@@ -38,7 +38,7 @@ def compute_pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def compute_pass_rates(
-    samples: Sequence[QuestionResult], criterion: Criterion, confidence: float, num_resamples: int, seed: int
+    samples: Sequence[QuestionResult], criterion: Criterion, confidence: float, num_resamples: int
 ) -> tuple[PassRate, ...]:
     """pass@(k, n) for k of 1, 2, 4, ... samples and each number of turns, of rollouts with several samples a question.
 
@@ -51,18 +51,16 @@ def compute_pass_rates(
     fewest = min(map(len, by_question.values()))
     sizes = [2**power for power in range(fewest.bit_length())]
     turns = range(1, max((criterion.solved_at(sample) or 1 for sample in samples), default=1) + 1)
-    solved = [[criterion.solved_at(rollout) for rollout in rollouts] for rollouts in by_question.values()]
     columns = [(k, num_turns) for num_turns in turns for k in sizes]
-    values = np.array([[_estimate(turns, k, num_turns) for k, num_turns in columns] for turns in solved], dtype=np.float64)
+    values = np.empty((len(by_question), len(columns)))
+    for row, rollouts in enumerate(by_question.values()):
+        solved = [turn for rollout in rollouts if (turn := criterion.solved_at(rollout)) is not None]
+        for column, (k, num_turns) in enumerate(columns):
+            values[row, column] = compute_pass_at_k(len(rollouts), sum(turn <= num_turns for turn in solved), k)
     clusters = compute_clusters([rollouts[0] for rollouts in by_question.values()])
-    resampling = Resampling(clusters, confidence, num_resamples, seed)
+    resampling = Resampling(clusters, confidence, num_resamples)
     drawn = resampling.draw_means(values)
     return tuple(
         PassRate(k, num_turns, or_none(mean), *(resampling.compute_interval(drawn[:, place]) or (None, None)))
         for place, ((k, num_turns), mean) in enumerate(zip(columns, compute_means(values), strict=True))
     )
-
-
-def _estimate(solved_at: Sequence[int | None], k: int, num_turns: int) -> float:
-    num_correct = sum(turn is not None and turn <= num_turns for turn in solved_at)
-    return compute_pass_at_k(len(solved_at), num_correct, k)

@@ -46,10 +46,7 @@ class Row:
 
     def difference(self, policy: str, reference: str) -> Difference:
         """The difference of `policy` to `reference`; KeyError where the two were not compared."""
-        for difference in self.differences:
-            if (difference.policy, difference.reference) == (policy, reference):
-                return difference
-        raise KeyError((policy, reference))
+        return {(difference.policy, difference.reference): difference for difference in self.differences}[policy, reference]
 
 
 def build_rows(

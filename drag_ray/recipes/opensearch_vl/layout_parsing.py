@@ -4,7 +4,7 @@ import threading
 
 from PIL import Image
 
-from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.picture import compute_scale
 from drag_ray.corpus.readers.ocr import MAX_PIXELS, TextBox, locate
 from drag_ray.errors import DataError, ToolError
 from drag_ray.tools.observation import Observation

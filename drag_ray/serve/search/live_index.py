@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.errors import DragRayError, ServeError
 from drag_ray.search.metadata import read_access_column
 from drag_ray.serve.ingress.key import check_groups
@@ -108,7 +108,7 @@ class LiveIndex:
         """The service of what lies there, checked as at the start."""
         for folder in folders.list_all():
             require_manifest(folder.path)
-            refuse_damage(folder.path, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
+            refuse_damage(folder.path, whole=True, but=(image_store.DIR_NAME, question_images.DIR_NAME))
         check_groups(self._settings.keys, read_access_column(folders.index.path / "search_index"))
         check_index(folders.index.path, folders.embed.path if folders.embed else None, self._settings)
         service = self._open(folders)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStores, encode
 from drag_ray.corpus.picture import read_picture
@@ -55,7 +55,7 @@ class EndpointImages:
     stage, and at most `max_bytes` that were sent or that tools have returned. Nothing is written to the disk."""
 
     def __init__(self, index_dir: Path, max_bytes: int = MAX_BYTES) -> None:
-        self._stores = ImageStores([index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)])
+        self._stores = ImageStores([index_dir / name for name in (image_store.DIR_NAME, question_images.DIR_NAME)])
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._held: dict[str, bytes] = {}

@@ -159,7 +159,7 @@ def open_ranker(searcher: Searcher, config: ServedRerankConfig) -> PageRanker | 
     if config.features:
         from drag_ray.baselines.page_features import FeatureScorer  # NumPy takes its time
 
-        learned = read_features(config.features, "serve.rerank.features")
+        learned = read_features(config.features)
         features = FeatureScorer(learned, searcher)
     if not config.model:
         return PageRanker(searcher, features=features) if features else None

@@ -19,7 +19,7 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.cluster.metrics import RequestRecorder
 from drag_ray.cluster.telemetry import TelemetryConfig
-from drag_ray.corpus import page_images
+from drag_ray.corpus import image_store
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import BudgetError, ConfigError, DataError, EngineDiedError, SearchIndexError
@@ -92,7 +92,7 @@ class SearchService:
         self._tracer = tracer or RolloutTracer(TelemetryConfig(), "vllm", {})
         self._images = images
         self._sent = SentImages(searcher.index_dir.parent)
-        self._pictures = ImageStore(searcher.index_dir.parent / page_images.DIR_NAME)
+        self._pictures = ImageStore(searcher.index_dir.parent / image_store.DIR_NAME)
 
     @property
     def takes_images(self) -> Literal["", "model", "question"]:

@@ -19,8 +19,7 @@ from drag_ray.agent.shown_images import list_parts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import load
-from drag_ray.corpus.image_store import ImageStore, ImageStores
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore, ImageStores
 from drag_ray.engine.generate import list_images
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig

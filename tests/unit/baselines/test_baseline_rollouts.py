@@ -152,12 +152,6 @@ def test_query2doc_shows_examples_and_counts_the_question_five_times(searcher: S
     assert [message["content"] for message in engine.requests[0].messages][1] == EXAMPLE.passage
 
 
-def test_tags_in_a_passage_are_no_action(searcher: Searcher) -> None:
-    [turn] = ask("hyde", searcher, ScriptedEngine(lambda _: "<search>fuel</search> <answer>rotor</answer>")).turns
-    assert turn.action is ActionKind.SEARCH
-    assert "rotor^1" in turn.query
-
-
 @pytest.mark.parametrize("name", BASELINES)
 def test_no_baseline_is_told_the_evidence(name: str, searcher: Searcher) -> None:
     engine = ScriptedEngine(write)

@@ -161,14 +161,6 @@ class Found:
         raise NotImplementedError
 
 
-def test_equal_pages_keep_their_order(tmp_path: Path) -> None:
-    write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
-    hits = (Hit("a.pdf", 1, 1, 2.0), Hit("a.pdf", 1, 2, 1.0))
-    model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
-    searcher = FeatureSearcher(model, Found(*hits), 2, Searcher(tmp_path / "search_index"))
-    assert [hit.rank for hit in searcher.search("x", 2)] == [1, 2]
-
-
 def test_as_many_pages_are_found_as_are_wanted(tmp_path: Path) -> None:
     """A ranking that ended where the order ends would have found nothing beyond, whatever depth the others are measured to."""
     write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
@@ -182,7 +174,7 @@ def test_what_an_evaluation_leaves_puts_pages_in_the_order_that_it_had(tmp_path:
     asked = [question for question in write_collection(tmp_path) if question.split == "test"]
     model = replace(prepare(tmp_path).model, with_model=Factors(0.5, 2.0))
     write_features(tmp_path, model)
-    again = read_features(tmp_path, "serve.rerank.features")
+    again = read_features(tmp_path)
     assert again == model
     searcher = Searcher(tmp_path / "search_index")
     for question in asked:
@@ -206,7 +198,7 @@ def test_a_file_that_is_no_model_is_refused(content: str | None, said: str, tmp_
     if content is not None:
         (tmp_path / "features.json").write_text(content)
     with pytest.raises(ConfigError, match=rf"serve\.rerank\.features.*{said}"):
-        read_features(tmp_path, "serve.rerank.features")
+        read_features(tmp_path)
 
 
 def test_questions_of_one_page_are_in_one_half() -> None:

@@ -14,10 +14,6 @@ from drag_ray.storage import artifacts
 from drag_ray.types import Evidence
 
 
-def split_words(text: str) -> list[str]:
-    return text.lower().split()
-
-
 def test_hyde_asks_with_the_words_of_the_paper() -> None:
     [message] = Hyde().build_messages("how wisdom teeth are removed")
     assert message["role"] == "user"
@@ -46,15 +42,6 @@ def test_query2doc_shows_its_examples_as_earlier_turns() -> None:
 )
 def test_a_passage_is_the_reply_without_thinking_and_tags(reply: str, passage: str) -> None:
     assert extract_passage(reply) == passage
-
-
-def test_hyde_searches_the_passage_alone() -> None:
-    assert Hyde().weigh_terms("rotor limit", "Rotor speed rotor", split_words) == {"rotor": 2, "speed": 1}
-
-
-def test_query2doc_repeats_the_question_before_the_passage() -> None:
-    weights = Query2doc(PassageConfig()).weigh_terms("rotor limit", "Rotor speed rotor", split_words)
-    assert weights == {"rotor": 7, "limit": 5, "speed": 1}
 
 
 @pytest.fixture

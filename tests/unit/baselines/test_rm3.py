@@ -53,13 +53,6 @@ def test_terms_of_many_pages_do_not_join(
     assert set(RelevanceModel(searcher).expand("kidney")) == terms
 
 
-def test_expansion_finds_a_page_that_the_question_does_not(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rm3, "_MAX_PAGE_SHARE", 0.4)
-    assert 5 not in {hit.page_number for hit in searcher.search("kidney", 5)}
-    weights = RelevanceModel(searcher).expand("kidney")
-    assert 5 in {hit.page_number for hit in searcher.search_terms(weights, 5)}
-
-
 def test_a_question_that_finds_nothing_stays_as_it_is(searcher: Searcher) -> None:
     assert RelevanceModel(searcher).expand("unheard words") == {"unheard": 0.5, "words": 0.5}
     assert RelevanceModel(searcher).expand("?!") == {}

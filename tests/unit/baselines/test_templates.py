@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines import templates as module
 from drag_ray.baselines.question_words import QuestionWords, choose_kind, compute_jaccard, find_kinds
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
-from drag_ray.baselines.templates import Templates, Trial, climb, find_templates, find_templates_once
+from drag_ray.baselines.templates import Templates, climb, find_templates, find_templates_once, find_words
 from drag_ray.baselines.weights import vary_words, write_words
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind, Evidence, Question
@@ -141,10 +140,9 @@ def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> 
 
 def test_words_that_gain_on_the_questions_that_they_were_found_on_alone_are_left_out(index_dir: Path) -> None:
     treated, seen = ([ask(disease, asked) for disease in DISEASES] for asked in ("treated", "seen"))
-    trial = Trial(index_dir, tuple(treated[:8]), tuple(treated[8:]), ("therapy",))
-    assert trial.find_words()
-    assert replace(trial, checked=tuple(seen[8:])).find_words() == {}
-    assert replace(trial, candidates=("beriberi",)).find_words() == {}
+    assert find_words(index_dir, treated[:8], treated[8:], ["therapy"])
+    assert find_words(index_dir, treated[:8], seen[8:], ["therapy"]) == {}
+    assert find_words(index_dir, treated[:8], treated[8:], ["beriberi"]) == {}
 
 
 def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,11 +184,3 @@ def test_proposals_vary_the_words_by_their_seed(templates: Templates, index_dir:
     queries = {trajectory.turns[0].query for trajectory in trajectories}
     assert len(queries) > 1
     assert all(word.partition("^")[0] in templates.templates[TREATED] for query in queries for word in query.split())
-
-
-def test_without_templates_the_question_is_searched_as_it_stands(index_dir: Path) -> None:
-    searcher, question = Searcher(index_dir), ask("rabies", "treated")
-    rollouts = build_rollouts("templates", BaselineOptions(AgentConfig(top_k=2), {"templates": Templates()}), searcher)
-    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7, baseline="templates")))
-    found = [hit.page_number for hit in trajectory.turns[0].ranking.hits]
-    assert found == [hit.page_number for hit in searcher.search(question.question, 10)]

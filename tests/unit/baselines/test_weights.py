@@ -54,12 +54,3 @@ def test_terms_are_not_analysed_again_and_no_terms_find_nothing(searcher: Search
     assert searcher.search_terms({}, 10) == []
     with pytest.raises(SearchIndexError, match="at least 1"):
         searcher.search_terms({"rotor": 1.0}, 0)
-
-
-def test_a_term_that_a_query_says_twice_weighs_twice(searcher: Searcher) -> None:
-    once = searcher.search("speed fuel", 10)
-    twice = searcher.search("speed fuel fuel", 10)
-    assert [(hit.page_number, hit.score) for hit in twice] == [
-        (hit.page_number, pytest.approx(hit.score)) for hit in searcher.search_terms({"speed": 1, "fuel": 2}, 10)
-    ]
-    assert max(hit.score for hit in twice) > max(hit.score for hit in once)

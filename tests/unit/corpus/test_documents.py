@@ -44,10 +44,12 @@ def write_pdf(path, num_pages):
 
 def test_documents_are_found_recursively_tables_first(tmp_path):
     write_empty(tmp_path, "b.pdf", "a/c.PDF", "a/pages.jsonl.gz", "t.parquet", "s.TIFF", "x.jpg", "questions.pdf", "d.pdf/e.png")
+    write_empty(tmp_path, "y.txt", "y.md", "y.markdown", "y.html", "y.HTM", "y.docx")
     found, problems = list_documents(tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in found] == [
         *("a/pages.jsonl.gz", "t.parquet"),
         *("a/c.PDF", "b.pdf", "d.pdf/e.png", "questions.pdf", "s.TIFF", "x.jpg"),
+        *("y.HTM", "y.docx", "y.html", "y.markdown", "y.md", "y.txt"),
     ]
     assert problems == []
 

@@ -15,7 +15,7 @@ from PIL import Image
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_degradation import DEGRADATIONS, DegradationConfig, degrade
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.picture import compute_scale
 from drag_ray.corpus.readers.documents import Span, count_image_pages, read_document, read_image
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import DataError
@@ -92,16 +92,6 @@ def test_what_is_no_image_of_a_bearable_size_is_set_aside(tmp_path, images, data
     pages, (problem,) = read_document(Span(path), tmp_path, build_reader(images))
     assert (pages, problem.place, problem.kind) == ([], str(path), "broken_file")
     assert reason in problem.reason
-
-
-def test_a_truncated_image_is_set_aside(tmp_path, images):
-    path = tmp_path / "a.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (80, 80, 3), dtype=np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:5000])
-    pages, (problem,) = read_image(path, "a.png", build_reader(images))
-    assert pages == []
-    assert problem.place == f"{path}, page 1"
-    assert "truncated" in problem.reason
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

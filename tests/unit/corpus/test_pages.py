@@ -35,12 +35,7 @@ def test_both_spellings_are_read_and_total_pages_is_filled_in(tmp_path):
         ('{"file": "a.pdf", "page_number": 1', "not JSON"),
         ("[1, 2]", "expected a JSON object"),
         ('{"file": 3, "page_number": 1, "text": "x"}', "column 'file': got 3 (int), expected text"),
-        (
-            '{"file": "a.pdf", "page_number": -1, "text": "x"}',
-            "column 'page_number': got -1 (int), expected a whole number from 1",
-        ),
         ('{"file": "a.pdf", "page": "two", "text": "x"}', "column 'page': got 'two' (str)"),
-        ('{"file": "a.pdf", "page": true, "text": "x"}', "column 'page': got True (bool)"),
         ('{"file": "a.pdf", "page": 1, "text": ["x"]}', "column 'text': got ['x'] (list), expected text"),
         ('{"page": 1, "text": "x"}', "column 'file': got nothing, expected text"),
         ('{"file": "ok.pdf", "page": 1, "text": "again"}', "page 1 of 'ok.pdf' comes again"),
@@ -49,9 +44,6 @@ def test_both_spellings_are_read_and_total_pages_is_filled_in(tmp_path):
             "column 'file': got 'ok\\ud800.pdf', expected text without",
         ),
         ('{"file": "ok\\u0000.pdf", "page": 1, "text": "other"}', "column 'file': got 'ok\\x00.pdf', expected text without"),
-        ('{"file": "a.pdf", "page": "' + "7" * 5_000 + '", "text": "x"}', "Exceeds the limit (4300 digits)"),
-        ('{"file": "a.pdf", "page": 1e400, "text": "x"}', "column 'page': got inf (float)"),
-        ('{"file": "a.pdf", "page": 1, "text": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_bad_line_is_set_aside_with_its_place(tmp_path, line, reason):

@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib import pdfencrypt
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
@@ -76,7 +75,8 @@ def test_a_pdf_that_cannot_be_read_is_refused_with_the_reason(tmp_path, write, p
 def test_text_is_cleaned_and_boxes_side_by_side_are_one_line():
     assert clean_text("a\0b\ud800c\r\nd\re\ufffe") == "abc\nd\ne"
     boxes = np.array([[[x, y], [x + 90, y], [x + 90, y + 20], [x, y + 20]] for x, y in ((300, 0), (0, 4), (0, 40), (300, 55))])
-    assert ocr._join_lines(boxes, ("right", "left", "next", "last")) == "left right\nnext\nlast"
+    rows = ocr.group_rows(boxes, ("right", "left", "next", "last"))
+    assert [[box.text for box in row] for row in rows] == [["left", "right"], ["next"], ["last"]]
 
 
 @pytest.mark.parametrize("mark", ["\x02", "\ufffe", "\ufffe\r\n"])
@@ -114,21 +114,6 @@ def test_right_to_left_text_comes_in_reading_order(tmp_path):
         canvas.drawString(72, height, line[::-1])  # drawn as seen, from left to right
     canvas.save()
     assert read_pdf(tmp_path / "a.pdf", "a.pdf")[0][0].text.splitlines() == lines
-
-
-def test_chinese_japanese_and_korean_text_is_read(tmp_path):
-    canvas = Canvas(str(tmp_path / "a.pdf"))
-    lines = {
-        "STSong-Light": "最大起飞重量为二十三吨",
-        "HeiseiMin-W3": "東京都の人口は千四百万人です",
-        "HYSMyeongJo-Medium": "서울특별시의 인구",
-    }
-    for height, (font, line) in enumerate(lines.items(), start=1):
-        pdfmetrics.registerFont(UnicodeCIDFont(font))
-        canvas.setFont(font, 14)
-        canvas.drawString(72, 800 - 50 * height, line)
-    canvas.save()
-    assert read_pdf(tmp_path / "a.pdf", "a.pdf")[0][0].text.splitlines() == list(lines.values())
 
 
 def test_a_page_that_cannot_be_read_is_set_aside_and_the_others_are_kept(tmp_path):

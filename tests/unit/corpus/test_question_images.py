@@ -79,14 +79,6 @@ def test_bytes_of_a_table_are_read_and_without_a_store_their_rows_set_aside(tmp_
     assert (questions, "no store" in problem.reason) == ([], True)
 
 
-def test_large_and_transparent_images_are_made_to_fit(tmp_path: Path) -> None:
-    clear = Image.new("RGBA", (400, 300), (0, 0, 0, 0))
-    [question], _ = read(tmp_path, image=f"data:image/png;base64,{base64.b64encode(encode(clear)).decode()}")
-    kept = ImageStore(tmp_path / "store").open(question.images[0])
-    assert kept.width * kept.height <= 10_000
-    assert kept.getpixel((5, 5)) == (255, 255, 255)
-
-
 def to_url(data: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 

@@ -3,8 +3,6 @@
 import io
 import resource
 import zipfile
-from collections.abc import Generator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,7 @@ from text_bombs import build_entities, build_outside_entity, build_paragraphs, b
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.readers.document_parts import ReadingCosts
-from drag_ray.corpus.readers.document_process import DocumentProcess
-from drag_ray.corpus.readers.documents import Span, list_documents, read_document
+from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.html_text import extract_html
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.readers.text_documents import cut_pages, extract_markdown
@@ -339,29 +335,11 @@ def test_no_file_of_the_machine_gets_into_a_page(tmp_path: Path) -> None:
     assert "password" not in "".join(texts)
 
 
-@pytest.fixture(scope="module")
-def process() -> Generator[DocumentProcess]:
-    with closing(DocumentProcess(memory_gib=0.5, cpu_s=20)) as process:
-        yield process
-
-
-@pytest.mark.seconds
-def test_a_text_that_takes_too_much_of_a_process_is_set_aside(process: DocumentProcess, tmp_path: Path) -> None:
-    bomb, good = tmp_path / "a.html", tmp_path / "b.txt"
-    bomb.write_bytes(b"<p>x" * 2**23)  # an element of some hundred bytes for each four
-    good.write_text("the rotor")
-    reader = build_reader(tmp_path)
-    pages, (problem,) = process.read(Span(bomb), tmp_path, reader, ReadingCosts(tmp_path, 60))
-    assert pages == []
-    assert "needs more than 0.5 GiB (corpus.document_memory_gib)" in problem.reason
-    assert [page.text for page in process.read(Span(good), tmp_path, reader, ReadingCosts(tmp_path, 60))[0]] == ["the rotor"]
-
-
-def test_a_line_of_a_gibibyte_is_set_aside_without_being_read(process: DocumentProcess, tmp_path: Path) -> None:
+def test_a_line_of_a_gibibyte_is_set_aside_without_being_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with path.open("wb") as stream:
         stream.truncate(2**30)
-    pages, (problem,) = process.read(Span(path), tmp_path, build_reader(tmp_path), ReadingCosts(tmp_path, 60))
+    pages, (problem,) = read_document(Span(path), tmp_path, build_reader(tmp_path))
     assert (pages, "holds more than 64 MiB" in problem.reason) == ([], True)
 
 
@@ -370,11 +348,3 @@ def test_a_text_without_blanks_takes_linear_time(tmp_path: Path) -> None:
     texts, _ = read(tmp_path / "a.txt", b"x" * 2**21 + b"\f")
     assert texts == ["x" * 2**21]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 5
-
-
-def test_texts_are_documents(tmp_path: Path) -> None:
-    for name in ("a.txt", "b.md", "c.markdown", "d.html", "e.HTM", "f.docx", "g.rtf"):
-        (tmp_path / name).write_bytes(b"")
-    found, (problem,) = list_documents(tmp_path)
-    assert [path.name for path in found] == ["a.txt", "b.md", "c.markdown", "d.html", "e.HTM", "f.docx"]
-    assert problem.place.endswith("g.rtf")

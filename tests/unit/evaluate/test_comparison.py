@@ -1,14 +1,15 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 from evaluation_cases import build_comparison, build_questions, build_rollouts, build_searching
 from factories import change
 
 from drag_ray.errors import DataError
-from drag_ray.evaluate.comparison import compare
+from drag_ray.evaluate.comparison import compare, compute_headroom
 from drag_ray.evaluate.results import compute_results
+from drag_ray.evaluate.statistics.intervals import holm
+from drag_ray.evaluate.statistics.rows import count_tests
 
 RANKS = {"base": [1, None, 5, None], "raw": [2, 2, None, None], "tuned": [1, 1, 2, 8]}
 
@@ -37,12 +38,6 @@ def test_metrics_are_those_computed_by_hand(measure, base, tuned):
     comparison = build_comparison(RANKS)
     assert get_value(comparison, measure, "base") == pytest.approx(base)
     assert get_value(comparison, measure, "tuned") == pytest.approx(tuned)
-
-
-def test_conditional_measures_say_over_how_many_questions():
-    comparison = build_comparison(RANKS)
-    assert comparison.row("iterations_to_success").metrics["tuned"].n == 3
-    assert comparison.row("mrr").metrics["tuned"].n == 4
 
 
 def test_a_measure_that_applies_to_no_question_has_no_value():
@@ -155,14 +150,49 @@ def test_questions_that_share_documents_are_tested_together():
     assert shared.difference("tuned", "base").p_value == pytest.approx(2 / 16, abs=0.05)
 
 
-def test_documents_of_one_question_each_change_nothing():
-    """The interval and the test of MRR as they are without clusters, by the formulas of the plain ones."""
-    generator = np.random.default_rng(0)
-    ranks = {name: [int(rank) for rank in generator.integers(1, 10, 30)] for name in ("base", "tuned")}
-    difference = build_comparison(ranks, num_resamples=400).row("mrr").difference("tuned", "base")
-    gains = 1 / np.array(ranks["tuned"]) - 1 / np.array(ranks["base"])
-    drawn = np.random.default_rng(0).integers(0, 30, size=(400, 30))
-    assert (difference.low, difference.high) == pytest.approx(tuple(np.quantile(gains[drawn].mean(axis=1), [0.025, 0.975])))
-    signs = 1 - 2 * np.random.default_rng(0).integers(0, 2, size=(400, 30))
-    num_extreme = np.sum(np.abs((signs * gains).mean(axis=1)) >= abs(gains.mean()) - 1e-12)
-    assert difference.p_value == pytest.approx((num_extreme + 1) / 401)
+TESTED = {"raw": [2] * 9 + [None] * 7, "base": [2] * 4 + [None] * 12, "tuned": [1] * 14 + [None, 6]}
+
+
+def test_the_subject_is_tested_against_each_other_policy_on_a_few_measures_together():
+    comparison = build_comparison(TESTED)
+    names = ("first_hit_rate", "hit_at_1", "hit_at_10", "mrr")
+    tests = [comparison.row(name).difference("tuned", reference) for name in names for reference in ("raw", "base")]
+    assert [test.adjusted_p_value for test in tests] == pytest.approx(holm([test.p_value or 0 for test in tests]))
+    assert count_tests(comparison.rows, comparison.top_k) == 8
+
+
+def test_the_first_hit_rate_counts_once_by_whichever_name():
+    comparison = build_comparison(TESTED)
+    by_name, by_rank = (comparison.row(name).difference("tuned", "base") for name in ("first_hit_rate", "hit_at_3"))
+    assert by_name.adjusted_p_value == by_rank.adjusted_p_value is not None
+
+
+def test_other_measures_and_other_pairs_are_not_tested():
+    comparison = build_comparison(TESTED)
+    assert comparison.row("first_hit_rate").difference("raw", "base").adjusted_p_value is None
+    for name in ("success_rate", "success_at_equal_pages", "hit_at_5", "pages_shown", "anls"):
+        difference = comparison.row(name).difference("tuned", "base")
+        assert difference.p_value is not None
+        assert difference.adjusted_p_value is None
+
+
+SEARCHED = {"question": [1, None, 5, None, 3], "base": [2, 9, None, None, 1], "tuned": [4, 2, 2, None, None]}
+
+
+def test_the_best_single_policy_is_that_of_each_measure_and_the_oracle_takes_the_best_search_of_each_question():
+    rooms = {room.name: room for room in build_comparison(SEARCHED).room}
+    found = {name: (room.best_policy, room.best) for name, room in rooms.items()}
+    assert found["hit_at_1"] == ("question", 1 / 5)
+    assert found["hit_at_10"] == ("question", 3 / 5)
+    assert found["mrr"] == ("base", pytest.approx((1 / 2 + 1 / 9 + 1) / 5))
+    assert rooms["hit_at_3"].gain == pytest.approx(4 / 5 - 2 / 5)
+    assert [rooms[name].oracle for name in ("hit_at_1", "hit_at_3")] == [2 / 5, 4 / 5]  # the best ranks: 1, 2, 2, none and 1
+    assert rooms["mrr"].oracle == pytest.approx((1 + 1 / 2 + 1 / 2 + 1) / 5)
+
+
+def test_the_question_takes_part_though_it_is_no_policy():
+    policies = {name: SEARCHED[name] for name in ("base", "tuned")}
+    results = compute_results(build_rollouts(policies), build_questions(5))
+    assert compute_headroom(results, SEARCHED["question"]) == compute_headroom(
+        compute_results(build_rollouts({**policies, "question": SEARCHED["question"]}), build_questions(5)), None
+    )

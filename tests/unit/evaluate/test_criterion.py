@@ -41,23 +41,6 @@ def test_who_answers_better_and_searches_the_same_answers_better() -> None:
     assert comparison.row("hit_at_3").difference("tuned", "base").adjusted_p_value is None
 
 
-def test_who_answers_worse_is_said_to_answer_worse() -> None:
-    [sentence] = write_verdict(build_answering({"base": [RIGHT] * 20, "tuned": [WRONG] * 20}))
-    assert sentence.startswith(
-        "tuned answers significantly worse than base: 20 fewer right answers over 20 test questions (-100.0 points"
-    )
-
-
-def test_a_gain_of_answers_that_chance_can_make_is_none_however_much_more_is_found() -> None:
-    questions = build_questions(20)
-    rollouts = build_rollouts({"base": [None] * 20, "tuned": [1] * 20})
-    answers = {"base": [WRONG] * 20, "tuned": [RIGHT] + [WRONG] * 19}
-    for policy, given in answers.items():
-        rollouts[policy] = [change(r, final_answer=a, task="answer") for r, a in zip(rollouts[policy], given, strict=True)]
-    [sentence] = write_verdict(compare(compute_results(rollouts, questions), "base", num_resamples=500))
-    assert sentence.startswith("No significant difference between tuned and base: 1 more right answer over 20 test questions")
-
-
 def test_what_does_not_answer_has_no_answers_rather_than_wrong_ones() -> None:
     questions = build_questions(20)
     rollouts = build_rollouts({"query2doc": [1] * 20, "base": [1] * 20, "tuned": [1] * 20})
@@ -107,7 +90,7 @@ def test_parts_of_the_questions_have_the_answers_of_their_own() -> None:
     examples = choose_examples(rollouts, results, CRITERIA["answer"], "base", "tuned", 9)
     assert examples.counts == {Outcome.WON: 3, Outcome.BOTH_FAILED: 1}
     assert {side.describe() for side in examples.shown[0].sides} == {"ANLS* 0.000", "ANLS* 1.000"}
-    [rate] = compute_pass_rates(results["tuned"], CRITERIA["answer"], 0.95, 99, 0)[-1:]
+    [rate] = compute_pass_rates(results["tuned"], CRITERIA["answer"], 0.95, 99)[-1:]
     assert (rate.num_turns, rate.value) == (2, 0.75)  # it is the second turn that answers
 
 

@@ -117,12 +117,6 @@ def test_success_by_turn_is_that_computed_by_hand():
     assert (second.difference, second.low, second.high) == (0, 0, 0)
 
 
-def test_the_last_turn_is_success_at_equal_pages():
-    comparison = build_searching()
-    row = comparison.row("success_at_equal_pages")
-    assert row.metrics["base"].value == pytest.approx(comparison.turns["base"][-1].success)
-
-
 def test_who_searches_once_has_no_later_turns():
     assert build_comparison({"base": [1, None], "tuned": [2, 3]}).turns == {}
 

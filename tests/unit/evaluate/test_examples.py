@@ -6,8 +6,7 @@ from factories import build_page
 from PIL import Image
 
 from drag_ray import schemas
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.evaluate.measure import CRITERIA
 from drag_ray.evaluate.report.examples import Outcome, choose_examples, draw_pictures
 from drag_ray.evaluate.results import compute_results

@@ -142,11 +142,6 @@ def test_gains_and_losses_are_said_in_counts_and_points_and_as_sure_as_they_are(
     assert p_value in sentence
 
 
-def test_the_subject_is_judged_against_the_baseline_alone_where_the_question_was_not_searched():
-    [sentence] = write_verdict(build_comparison({"base": [None] * 20, "raw question": [1] * 20, "tuned": [1] * 19 + [None]}))
-    assert "than base" in sentence
-
-
 RERANKED = {
     "base": [3] * 40,
     "question": [4] * 40,

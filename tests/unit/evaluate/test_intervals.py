@@ -29,15 +29,6 @@ def test_means_leave_out_what_does_not_apply():
     np.testing.assert_equal(compute_means(values), [2.0, 5.0, np.nan])
 
 
-def test_bootstrap_interval_agrees_with_scipy():
-    values = np.random.default_rng(1).exponential(size=(120, 1))
-    low, high = compute_interval(bootstrap(values, 10_000, seed=0)[:, 0], 0.95) or (0, 0)
-    reference = stats.bootstrap((values[:, 0],), np.mean, n_resamples=10_000, method="percentile", rng=2)
-    width = reference.confidence_interval.high - reference.confidence_interval.low
-    assert low == pytest.approx(reference.confidence_interval.low, abs=0.03 * width)
-    assert high == pytest.approx(reference.confidence_interval.high, abs=0.03 * width)
-
-
 def test_paired_difference_interval_agrees_with_scipy():
     generator = np.random.default_rng(4)
     first = generator.normal(size=(80, 1))
@@ -60,12 +51,6 @@ def test_bootstrap_of_a_conditional_mean_resamples_questions():
     # Of 27 draws of three questions one has no value at all.
     assert np.mean(np.isnan(samples)) == pytest.approx(1 / 27, abs=0.005)
     assert compute_interval(samples, 0.95) == (0.0, 1.0)
-
-
-def test_bootstrap_is_repeatable_and_follows_the_seed():
-    values = np.random.default_rng(0).normal(size=(20, 2))
-    assert np.array_equal(bootstrap(values, 100, seed=3), bootstrap(values, 100, seed=3))
-    assert not np.array_equal(bootstrap(values, 100, seed=3), bootstrap(values, 100, seed=4))
 
 
 def test_work_in_chunks_gives_the_same_draws(monkeypatch):
@@ -95,14 +80,6 @@ def test_questions_of_a_cluster_are_drawn_together():
     assert set(np.round(samples, 9)) == set(np.round(exact, 9))
     assert samples.mean() == pytest.approx(np.mean(exact), abs=0.05)
     assert samples.std() == pytest.approx(np.std(exact), abs=0.05)
-
-
-def test_dependent_questions_tell_less():
-    values = np.repeat(np.random.default_rng(0).normal(size=(30, 1)), 4, axis=0)
-    clusters = np.repeat(np.arange(30), 4)
-    together, apart = bootstrap_means(values, clusters, 4_000, seed=0).std(), bootstrap(values, 4_000, seed=0).std()
-    assert together == pytest.approx(bootstrap(values[::4], 4_000, seed=0).std(), abs=1e-12)
-    assert together == pytest.approx(2 * apart, rel=0.1)
 
 
 def test_thousands_of_questions_take_seconds():

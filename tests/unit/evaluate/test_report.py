@@ -2,7 +2,7 @@ import dataclasses
 from html.parser import HTMLParser
 
 import pytest
-from evaluation_cases import CONTEXT, build_comparison, build_searching
+from evaluation_cases import CONTEXT, build_comparison
 from factories import asked_at, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.evaluate.report.examples import Example, Examples, Outcome, Side
@@ -163,16 +163,3 @@ def test_validation_questions_are_marked_as_such():
     assert ("class", "card split validation") in page.attributes
     assert "VALIDATION questions: choices made on them bias these results upwards." in page.text
     assert "base, tuned on 2 validation questions" in " ".join(page.text.split())
-
-
-def test_later_turns_stand_in_a_table_of_their_own():
-    page = Page(build_report(build_searching(), Examples(), CONTEXT, {}))
-    assert ("aria-label", "Table of later turns") in page.attributes
-    assert "base25.0066.733.366.7+0.0[+0.0..+0.0]" in "".join(page.text.split())
-    assert "reference 33.3" in page.text
-
-
-def test_what_a_test_would_have_detected_stands_beside_it():
-    page = Page(build_report(build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}), Examples(), CONTEXT, {}))
-    assert page.text.count("not significant: would need about") == 5  # of each row of the family
-    assert "detectable" in page.text

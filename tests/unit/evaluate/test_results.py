@@ -50,11 +50,6 @@ def test_calls_are_summed_by_tool_and_measured_where_a_policy_calls_one():
     assert not any("_of_" in measure.name for measure in build_measures({"base": [plain]}))
 
 
-def test_evidence_beyond_top_k_is_no_success():
-    result = compute_result(build_trajectory(build_search(evidence_rank=4), top_k=3))
-    assert (result.is_found, result.searches.best_rank, result.searches.iterations_to_success) == (False, 4, None)
-
-
 def test_a_failed_rollout_has_found_nothing_whatever_it_did_before():
     turns = (build_search(evidence_rank=1), build_answer(citations=(EVIDENCE,)))
     result = compute_result(build_trajectory(*turns, error="engine stopped", stop_reason=StopReason.ERROR))
@@ -65,6 +60,7 @@ def test_a_failed_rollout_has_found_nothing_whatever_it_did_before():
         0.0,
     )
     assert (result.answer.anls, result.answer.page_citation.f1, result.error) == (0.0, 0.0, "engine stopped")
+    assert (result.count_shown(), result.count_compared(), result.searches.sequence_rank) == (0, 3, None)
 
 
 def test_a_rollout_without_search_has_found_nothing():
@@ -100,11 +96,6 @@ def test_no_more_pages_are_compared_than_rankings_hold():
     assert (result.count_shown(), result.count_compared(), result.searches.sequence_rank, result.is_found) == (18, 10, None, True)
 
 
-def test_a_failed_rollout_shows_nothing():
-    result = compute_result(build_trajectory(build_search(evidence_rank=1), error="engine stopped", stop_reason=StopReason.ERROR))
-    assert (result.count_shown(), result.count_compared(), result.searches.sequence_rank) == (0, 3, None)
-
-
 def test_a_cited_file_may_have_a_name_that_looks_the_same():
     evidence = Evidence("U\u0308bersicht.pdf", 3)
     question = build_question(evidence=(evidence,))
@@ -125,31 +116,15 @@ def test_anls_does_not_apply_without_gold_answers():
     assert compute_result(build_trajectory(build_answer(), question=build_question(answers=()))).answer.anls is None
 
 
-def test_ranks_agree_with_ir_measures_on_random_rankings():
-    generator = random.Random(5)
-    qrels, run, results = [], [], []
-    for number in range(200):
-        question = build_question(id=f"q{number}")
-        rank = generator.choice([None, *range(1, 11)])
-        search = build_search(evidence_rank=rank)
-        results.append(compute_result(build_trajectory(search, question=question)))
-        qrels.append(ir_measures.Qrel(question.id, f"{EVIDENCE.file}:{EVIDENCE.page_number}", 1))
-        run += [ir_measures.ScoredDoc(question.id, f"{hit.file}:{hit.page_number}", hit.score) for hit in search.ranking.hits]
-    measures = [ir_measures.RR, *(ir_measures.Success @ k for k in (1, 3, 5, 10))]
-    expected = ir_measures.calc_aggregate(measures, qrels, run)
-    assert sum(r.reciprocal_rank for r in results) / 200 == pytest.approx(expected[ir_measures.RR])
-    for k in (1, 3, 5, 10):
-        assert sum(r.is_hit_at(k) for r in results) / 200 == pytest.approx(expected[ir_measures.Success @ k])
-
-
-def test_measures_of_several_evidence_pages_agree_with_ir_measures_on_random_rankings():
+def test_ranks_and_measures_of_several_evidence_pages_agree_with_ir_measures_on_random_rankings():
     generator = random.Random(6)
     qrels, run, results = [], [], []
     for number in range(100):
         evidence = tuple(Evidence("other.pdf", page) for page in generator.sample(range(1, 16), generator.randint(1, 12)))
         question = build_question(id=f"q{number}", evidence=evidence)
         hits = tuple(Hit("other.pdf", page, rank, -rank) for rank, page in enumerate(generator.sample(range(1, 16), 10), start=1))
-        results.append(compute_result(build_trajectory(build_search(hits=hits), question=question)))
+        first = next((hit.rank for hit in hits if hit.page in evidence), None)
+        results.append(compute_result(build_trajectory(build_search(evidence_rank=first, hits=hits), question=question)))
         qrels += [ir_measures.Qrel(question.id, str(page.page_number), 1) for page in evidence]
         run += [ir_measures.ScoredDoc(question.id, str(hit.page_number), hit.score) for hit in hits]
     cutoffs = (1, 3, 5, 10)
@@ -159,6 +134,10 @@ def test_measures_of_several_evidence_pages_agree_with_ir_measures_on_random_ran
     for metric in ir_measures.iter_calc([ir_measures.R @ k for k in cutoffs], qrels, run):
         result = results[int(metric.query_id[1:])]
         assert result.compute_recall(metric.measure["cutoff"]) == pytest.approx(metric.value, abs=1e-9)
+    for metric in ir_measures.iter_calc([ir_measures.Success @ k for k in cutoffs], qrels, run):
+        assert results[int(metric.query_id[1:])].is_hit_at(metric.measure["cutoff"]) == metric.value
+    for metric in ir_measures.iter_calc([ir_measures.RR], qrels, run):
+        assert results[int(metric.query_id[1:])].reciprocal_rank == pytest.approx(metric.value)
 
 
 def test_measures_of_recall_are_there_where_questions_have_several_evidence_pages():

@@ -59,7 +59,10 @@ def test_an_adapter_that_is_written_anew_changes_its_policy_alone(run_dir: Path,
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("options", [("--agent.top-k", "5"), ("--engine.dtype", "float16"), ("--seed", "1")])
+@pytest.mark.parametrize(
+    "options",
+    [("--agent.top-k", "5"), ("--engine.dtype", "float16"), ("--seed", "1"), ("--evaluate.degradation.share", "0.5")],
+)
 def test_what_rollouts_depend_on_changes_every_policy(run_dir: Path, options: tuple[str, ...]) -> None:
     before, after = fingerprint_all(run_dir), fingerprint_all(run_dir, *options)
     assert all(before[name] != after[name] for name in before)
@@ -133,7 +136,3 @@ def test_a_mark_that_cannot_be_read_is_nobodys(tmp_path: Path, mark: str | None)
         artifacts.write_text(other / "policies.json", mark)
     earlier = list_earlier(tmp_path / "evaluate")
     assert prepare_rollouts(tmp_path / "evaluate" / "rollouts" / "engine1", {"base": "same"}, earlier) == {}
-
-
-def test_worse_pictures_are_another_rollout(run_dir: Path) -> None:
-    assert fingerprint_all(run_dir)["base"] != fingerprint_all(run_dir, "--evaluate.degradation.share", "0.5")["base"]

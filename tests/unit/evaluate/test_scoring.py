@@ -12,7 +12,7 @@ from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.outcome import read_outcome, read_results
 from drag_ray.evaluate.pairing import Side, compare_evaluations
-from drag_ray.evaluate.results import compute_result, compute_results
+from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import Terms, rescore, score_collection, score_evaluation
 from drag_ray.storage import artifacts
 
@@ -75,14 +75,6 @@ def test_only_named_measures_are_shown_and_unknown_ones_refused(tmp_path):
     assert list(read_table(score_evaluation(path, Terms(), NO_PRICES, ["mrr"]).parts, "Measures")) == ["measure", "MRR"]
     with pytest.raises(ConfigError, match="--measures mmr: no such measure here, expected some of first_hit_rate"):
         score_evaluation(path, Terms(), NO_PRICES, ["mmr"])
-
-
-def test_what_is_read_is_what_was_scored(tmp_path):
-    outcome = read_outcome(write_evaluation(tmp_path / "evaluate", RANKS))
-    assert [question.id for question in outcome.questions] == ["q0", "q1", "q2", "q3"]
-    assert (outcome.baseline, outcome.subject, list(outcome.trajectories)) == ("base", "tuned", ["base", "tuned"])
-    assert [compute_result(rollout).searches.first_search_rank for rollout in outcome.trajectories["tuned"]] == [4, 4, 2, 8]
-    assert outcome.context.analyzer == "en_stem"
 
 
 def test_an_evaluation_that_is_not_finished_or_not_as_it_was_written_is_refused(tmp_path):

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.image_store import DIR_NAME as IMAGES_DIR_NAME
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME as IMAGES_DIR_NAME
 from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.documents import list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader

@@ -13,8 +13,7 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.engine.generate import GenerateFn, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS

@@ -9,7 +9,7 @@ from factories import build_question
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
@@ -33,7 +33,7 @@ ASKED = question_images.MAX_IMAGES
 def test_a_prompt_can_hold_what_the_task_shows(
     options: WorkerOptions, tmp_path: Path, agent: dict[str, Any], num_images: int
 ) -> None:
-    stores = (tmp_path / page_images.DIR_NAME, tmp_path / question_images.DIR_NAME)
+    stores = (tmp_path / image_store.DIR_NAME, tmp_path / question_images.DIR_NAME)
     stores[1].mkdir()
     agent_config = AgentConfig(**agent, page_view="image")
     assert count_images(dataclasses.replace(options, agent=agent_config, image_dirs=stores)) == num_images
@@ -48,6 +48,6 @@ def test_images_are_of_the_questions_that_are_asked(tmp_path: Path, num_own: int
     rest = (AgentConfig(), EngineConfig(), RolloutConfig(), index_dir, tmp_path / "run")
     assert build_options(*rest).image_dirs == ()
     shown = build_options(*rest, written_dir=written_dir)
-    stores = (index_dir / page_images.DIR_NAME, written_dir / question_images.DIR_NAME)
+    stores = (index_dir / image_store.DIR_NAME, written_dir / question_images.DIR_NAME)
     assert shown.image_dirs == (() if num_own else stores)
     assert count_images(shown) == (0 if num_own else ASKED)

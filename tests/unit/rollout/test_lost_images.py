@@ -15,7 +15,7 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Request, list_images
@@ -109,7 +109,7 @@ def draw_noise(seed: int) -> Image.Image:
 @pytest.fixture
 def shown(options: WorkerOptions, tmp_path: Path) -> WorkerOptions:
     """An index of one page with a picture, and a store of a question's image."""
-    stores = (tmp_path / page_images.DIR_NAME, tmp_path / question_images.DIR_NAME)
+    stores = (tmp_path / image_store.DIR_NAME, tmp_path / question_images.DIR_NAME)
     page = Page("a.pdf", 1, 1, "rotor", image=ImageStore(stores[0]).write(draw_noise(1)))
     artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table([page], schemas.PAGES))
     build_index(tmp_path / "pages.parquet", tmp_path / "pictured" / "index", SearchConfig())

@@ -103,7 +103,6 @@ def test_hybrid_search_fuses_both_rankings_to_its_depth(searcher: Searcher, vect
     assert list_files(both[0]) != list_files(both[1])
     hybrid = HybridSearcher(searcher, dense, depth=4)
     assert hybrid.search(query, 3) == fuse_rankings(both)[:3]
-    assert hybrid.search(query, 3) != fuse_rankings(both, k=1)[:3]
     shallow = HybridSearcher(searcher, dense, depth=1)
     assert shallow.search(query, 1) == fuse_rankings([ranking[:1] for ranking in both])[:1]
     assert len(shallow.search(query, 3)) == 3  # at least as deep as what is asked for
@@ -152,10 +151,7 @@ def test_a_page_has_the_mean_of_its_standardised_scores_counted_from_the_lowest_
     assert [hit.file for hit in fuse_scores([], dense, 0.5, 3)] == ["c", "a"]
 
 
-def test_the_constant_says_how_much_first_ranks_stand_out_and_equal_scores_are_in_order_of_the_pages() -> None:
-    rankings = [rank("a", "b", "c"), rank("d", "b", "e")]
-    assert fuse_rankings(rankings, k=60)[0].file == "b"
-    assert [hit.file for hit in fuse_rankings(rankings, k=0)][:2] == ["a", "b"]  # 1 and 1/2 + 1/2: as good
+def test_equal_scores_are_in_order_of_the_pages() -> None:
     first, second = Hit("b", 1, 1, 5.0), Hit("a", 7, 1, 0.1)
     assert [(hit.file, hit.page_number) for hit in fuse_rankings([[first], [second], [Hit("a", 3, 1, 9.0)]])] == [
         ("a", 3),

@@ -20,7 +20,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.record import AgentRecord
-from drag_ray.corpus import page_images
+from drag_ray.corpus import image_store
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.generate import Request
 from drag_ray.errors import ServeError
@@ -182,7 +182,7 @@ def test_a_limited_search_by_a_filter_is_limited_for_the_whole_agent(searcher: S
 
 def test_pictures_and_search_ids_are_of_the_documents_that_a_key_may_see(tmp_path: Path) -> None:
     """Pages with pictures, and feedback on searches with a filter and with the search ids of others."""
-    store = ImageStore(tmp_path / page_images.DIR_NAME)
+    store = ImageStore(tmp_path / image_store.DIR_NAME)
     pages = [replace(page, image=store.write(Image.new("RGB", (50, 50), (place, 0, 0)))) for place, page in enumerate(PAGES)]
     searcher = build(tmp_path, pages)
     make_secret(tmp_path / "feedback")

@@ -15,8 +15,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.engine.generate import Request, list_images
 from drag_ray.errors import DataError, ToolError
 from drag_ray.search.searcher import Searcher

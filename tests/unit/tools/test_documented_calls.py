@@ -6,8 +6,7 @@ from pathlib import Path
 from PIL import Image
 from tool_cases import Pages
 
-from drag_ray.corpus.image_store import ImageStore, ImageStores
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore, ImageStores
 from drag_ray.tools.calls import CallLimits
 from drag_ray.tools.images.rollout_images import RolloutImages
 from drag_ray.tools.registry import load_toolset

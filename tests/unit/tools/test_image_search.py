@@ -13,8 +13,7 @@ from picture_index import COLOURS, draw, write_pictures
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.retrieval import open_picture_index
-from drag_ray.corpus.image_store import ImageStores
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStores
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.encoders.embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, SearchIndexError

@@ -9,8 +9,7 @@ from PIL import Image, ImageDraw
 from tool_cases import Pages
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.corpus.image_store import ImageStore, ImageStores
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore, ImageStores
 from drag_ray.errors import ToolError
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
 from drag_ray.tools.function import Arguments

@@ -7,8 +7,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from tool_cases import Pages
 
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.corpus.readers.ocr import TextBox
 from drag_ray.errors import DataError, ToolError
 from drag_ray.recipes.opensearch_vl import layout_parsing

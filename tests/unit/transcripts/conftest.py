@@ -6,8 +6,7 @@ from PIL import Image
 from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED
 
 from drag_ray import schemas
-from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.storage import artifacts
 
 
