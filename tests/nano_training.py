@@ -72,7 +72,7 @@ def make_config(run_dir: Path, model: Path, start_dir: Path | None = None, **opt
 def train_alone(
     run_dir: Path, model: Path, start_dir: Path | None = None, **options: Any
 ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
+    """Counts and curve of a training as the stage's process does it, without Ray. The adapter is `run_dir / "adapter"`."""
     # Most who make such a model train it elsewhere, and would wait for these imports.
     from drag_ray.finetune.trainer import train
     from drag_ray.finetune.training_rows import tokenize_training_rows

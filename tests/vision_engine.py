@@ -45,7 +45,7 @@ class VisionEngine:
     _connection: Connection
 
     def call(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """What a function comes to that is given a `SharedEngine` and the arguments; both lie in modules that can be imported."""
+        """The result of a function that is given a `SharedEngine` and the arguments; both lie in modules that can be imported."""
         self._connection.send((function, arguments))
         return self._connection.recv()
 

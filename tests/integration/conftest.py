@@ -1,4 +1,4 @@
-"""What the integration tests of a session share: processes, a Ray in each, and how they end.
+"""Shared parts of an integration session: processes, a Ray in each, and their end.
 
 The tests of a file stay together, and those that start engines for long stay in one process: nothing else that runs meanwhile
 wants as much memory, and with two such processes Ray ended engines for lack of it. An engine has one thread, which no core is

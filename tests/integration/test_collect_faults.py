@@ -98,12 +98,12 @@ def read_rows(folder: Path) -> list[dict]:
 
 
 def read_started(folder: Path) -> dict[str, str]:
-    """When each finished rollout was begun: one that is kept keeps its time."""
+    """The time at which each finished rollout was begun: one that is kept keeps its time."""
     return {row["id"]: row["provenance"]["started_at"] for row in read_rows(folder)}
 
 
 def summarise(rows: list[dict]) -> dict[str, list]:
-    """What must not depend on what went wrong: for each rollout its replies and the pages that they led to."""
+    """The replies of each rollout and the pages that they led to: no fault may change them."""
     return {row["id"]: [(turn["raw_text"], turn["ranking"]["hits"]) for turn in row["turns"]] for row in rows}
 
 
@@ -137,7 +137,7 @@ def undisturbed(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def expected(undisturbed: Path) -> dict[str, list]:
-    """What a run comes to that nothing happens to."""
+    """The outcome of an undisturbed run."""
     return summarise(read_rows(undisturbed))
 
 

@@ -110,7 +110,7 @@ def configure(**options: Any) -> FinetuneConfig:
 
 @pytest.fixture(scope="module")
 def trained(run_dir: Path, model_dir: Path) -> dict[str, Any]:
-    """What a training comes to whose adapter is published as the stage does it."""
+    """The outcome of a training whose adapter is published as the stage does it."""
     job = build_job(run_dir, model_dir, configure())
     outcome = train(job, tokenize_training_rows(job), lambda _, checkpoint: shutil.copytree(checkpoint, run_dir / "last"), None)
     (run_dir / "finetune").mkdir()

@@ -138,7 +138,7 @@ def test_an_adapter_is_replaced_under_load_and_no_request_is_dropped_or_answered
 def test_an_adapter_with_which_engines_write_as_without_it_is_refused_and_takes_no_place(
     client: openai.OpenAI, folders: Path
 ) -> None:
-    """What its files say is sound; its scale is so small that nothing of it is left."""
+    """Its files are sound; its scale is so small that nothing of it is left."""
     idle = Path(make_adapter(folders / "idle", 4))
     config = json.loads((idle / "adapter_config.json").read_text())
     (idle / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 1e-20}))

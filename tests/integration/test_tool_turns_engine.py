@@ -179,7 +179,7 @@ def test_a_worse_picture_is_what_the_engine_the_tool_that_restores_it_and_traini
 
 
 def measure_edges(image: Image.Image) -> float:
-    """How much neighbouring pixels differ."""
+    """The mean difference of neighbouring pixels."""
     return float(np.abs(np.diff(np.asarray(image.convert("L"), dtype=float), axis=1)).mean())
 
 
