@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from embedded_tokenizer import write_tokenizer
 from peft import PeftModel
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
@@ -22,7 +23,6 @@ from trl.trainer.sft_trainer import SFTTrainer
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_model, load_reward_model, load_tokenizer
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
@@ -75,7 +75,8 @@ def read_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder, write_tokenizer(folder), SHAPES_TINY, max_pixels=256 * 256)
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(folder)
     config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
