@@ -39,7 +39,7 @@ from drag_ray.finetune.trainers.trained_tokens import compute_trained_loss
 from drag_ray.finetune.training_rows import tokenize_training_rows
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
-EPOCHS = 60
+EPOCHS = 40
 
 
 def say(role: str, *parts: str | None) -> dict[str, Any]:

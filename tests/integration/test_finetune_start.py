@@ -117,7 +117,7 @@ def test_the_reference_of_preferences_is_the_adapter_as_it_was_also_after_a_rest
 
 FIRST_LOSSES = {
     "dpo": math.log(2),
-    "grpo": -(7 * 0.5 - 9 * 0.5) / (7 + 9),  # replies of 7 and 9 tokens, with advantages of 0.5 and -0.5
+    "grpo": -(7 * 0.5 - 10 * 0.5) / (7 + 10),  # replies of 7 and 10 tokens, with advantages of 0.5 and -0.5
 }
 """Of a policy that is its own reference."""
 
