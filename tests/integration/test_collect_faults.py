@@ -188,6 +188,7 @@ def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(loca
     assert (len(engines), len(hosts) >= 2, engines & hosts) == (2, True, set())
 
 
+@pytest.mark.slow  # the one that is killed comes to the same
 def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], tmp_path: Path) -> None:
     flag = tmp_path / "died"
 

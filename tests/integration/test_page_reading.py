@@ -73,6 +73,7 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
     assert [len(found.scores) for found in read] == [1, 2, 2, 3, 1]
 
 
+@pytest.mark.usefixtures("rows_in_process")
 def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
