@@ -231,7 +231,7 @@ def resolve_index(index_dir: Path | None) -> str:
     if index_dir is None:
         return ""
     require_manifest(index_dir)
-    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
+    refuse_damage(index_dir, whole=True, quick_folders=(page_images.DIR_NAME, question_images.DIR_NAME))
     return str((index_dir / "search_index").resolve())
 
 
