@@ -43,8 +43,8 @@ from drag_ray.storage.artifacts import Identity, compute_file_fingerprint
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
-NUM_TRAIN_ROWS = 160
-NUM_STEPS = 80
+NUM_TRAIN_ROWS = 240
+NUM_STEPS = 120
 BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers' four steps
 
 
