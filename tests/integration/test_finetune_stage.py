@@ -114,6 +114,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
         check_adapter_fits(read_base_model(str(other)), tmp_path / "finetune" / "adapter")
 
 
+@pytest.mark.slow  # unit/finetune/test_own_rows.py reads each format, and says that the stage needs no other
 def test_conversations_of_ones_own_are_learned_without_a_stage_before(tmp_path: Path, nano_model: Path) -> None:
     turns = [{"from": "human", "value": "Where is thing?"}, {"from": "gpt", "value": "<search>thing</search>"}]
     source = tmp_path / "mine.jsonl"

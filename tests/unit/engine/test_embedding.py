@@ -44,6 +44,7 @@ def embed_plain(
         return combine(AutoModel.from_pretrained(model_dir)(**inputs).last_hidden_state[0]).numpy()
 
 
+@pytest.mark.seconds
 def test_padded_batches_give_what_each_text_gives_alone(model_dir: Path) -> None:
     vectors = build_embedder(model_dir, batch_size=2).embed_queries(TEXTS)
     assert (vectors.shape, vectors.dtype) == ((5, 16), np.float32)
