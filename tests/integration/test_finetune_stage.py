@@ -31,7 +31,6 @@ from drag_ray.engine.encoders.reward_model import RewardModel
 from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
-from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import Description, find_reranker
 from drag_ray.finetune.publication import publish_adapter
@@ -51,20 +50,6 @@ BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers'
 @pytest.fixture(scope="module")
 def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_nano_model(tmp_path_factory.mktemp("nano"), hidden_size=32)
-
-
-def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
-    """Write preference pairs and return those for validation."""
-    pairs = [
-        {
-            "prompt": say("user", f"Where is thing {number}?"),
-            "chosen": say("assistant", "<search>thing</search>"),
-            "rejected": say("assistant", "<search>somewhere else entirely</search>"),
-        }
-        for number in range(num_rows + 3)
-    ]
-    write_split(run_dir, "dpo", pairs, num_rows)
-    return pairs[num_rows:]
 
 
 def open_folder(run_dir: Path) -> StageFolder:
@@ -190,31 +175,6 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
     assert printed.count("finetune: resuming from the last checkpoint, once. finetune step") == 1
     assert printed.count("finetune step 1/4: loss") == 1  # the second try did not begin at the beginning
     assert not any((tmp_path / "finetune" / name).exists() for name in ("adapter", "merged", "curve.jsonl"))
-
-
-def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
-    held_out = write_pairs(tmp_path, num_rows=16)
-    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=3e-3, batch_size=4)
-    assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)
-    assert curve[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
-    assert curve[-1]["eval_loss"] < 0.5
-    assert curve[-1]["eval_pair_accuracy"] == 1
-    expected = _compute_dpo_loss(nano_model, tmp_path / "adapter", held_out, DPO().beta)
-    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
-
-
-def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, Any]], beta: float) -> float:
-    """Equation 7 of the DPO paper, pair by pair, with the log-probabilities of transformers."""
-    tokenizer, before, now = _load_policies(base_dir, adapter_dir)
-    losses = []
-    for pair in pairs:
-        replies = {side: _encode(tokenizer, pair[side][0]["content"] + "<|im_end|>") for side in ("chosen", "rejected")}
-        gains = {
-            side: _score(now, tokenizer, pair["prompt"], reply).sum() - _score(before, tokenizer, pair["prompt"], reply).sum()
-            for side, reply in replies.items()
-        }
-        losses.append(-torch.nn.functional.logsigmoid(beta * (gains["chosen"] - gains["rejected"])))
-    return float(torch.stack(losses).mean())
 
 
 def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_model: Path) -> None:
