@@ -35,9 +35,9 @@ WITH_ENGINE = (
 )
 """Files whose tests start vLLM, but for three that have one small engine for a short time."""
 LONGEST = (
-    *("whole_loop", "serve_stage", "serve_adapters", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
-    *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embed_stage"),
-    "deepspeed",
+    *("whole_loop", "serve_stage", "serve_adapters", "collect_faults", "finetune_stage", "deepspeed", "job_submit"),
+    *("collect_dispatch", "page_reading", "collect_endpoint", "finetune_images", "index_stage", "interrupted_stages"),
+    "stage_outputs",
 )
 """Files that begin before all others, so that none is still under way when a process has nothing left to do; `serve_adapters`,
 which wants most memory, before the engine that others share is there."""
