@@ -38,14 +38,13 @@ from drag_ray.types import Trajectory
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the whole run
 ROOT = Path(__file__).parents[2]
 LOOP = [name for name, stage in STAGES.items() if not stage.switch and name not in APART]
-NUM_QUESTIONS, NUM_ITERATIONS = 5, 2
+NUM_QUESTIONS = 5
 NUM_ROLLOUTS = NUM_QUESTIONS * (2 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
 DEMO = ["--config", "jobs/configs/demo.toml"]
 
 
 SMALLER = {
     "[agent]\n": "[agent]\npage_chars = 200\n",
-    "max_iterations = 3": f"max_iterations = {NUM_ITERATIONS}",
     "samples_per_question = 3": "samples_per_question = 2",
     "epochs = 2": "epochs = 1",
     "limit = 12": "limit = 4",
@@ -127,7 +126,7 @@ def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run:
 def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: Path, tmp_path: Path) -> None:
     adapter_dir = finished_run / "finetune" / "adapter"
     agent = load(RunConfig, ["--config", str(write_config(tmp_path)), "--run-dir", str(finished_run)]).agent
-    assert (agent.question_weight, agent.max_iterations, len(agent.examples)) == (3, NUM_ITERATIONS, 3)
+    assert (agent.question_weight, agent.max_iterations, len(agent.examples)) == (3, 3, 3)
     fingerprint = read_fingerprint(finished_run / "index" / "search_index")
     assert read_record(adapter_dir, agent) == AgentRecord(agent=agent, preset="greedy", index_fingerprint=fingerprint)
 
@@ -140,7 +139,7 @@ def test_trajectories_hold_what_the_engine_saw(finished_run: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
     trajectories = read_drawn(finished_run)
-    assert any(len(trajectory.turns) == NUM_ITERATIONS for trajectory in trajectories)
+    assert any(len(trajectory.turns) == 3 for trajectory in trajectories)
     for trajectory in trajectories:
         messages = json.loads(trajectory.messages)
         for turn in trajectory.turns:
