@@ -39,13 +39,12 @@ pytestmark = pytest.mark.timeout(1800)  # the first test waits for the whole run
 ROOT = Path(__file__).parents[2]
 LOOP = [name for name, stage in STAGES.items() if not stage.switch and name not in APART]
 NUM_QUESTIONS = 5
-NUM_ROLLOUTS = NUM_QUESTIONS * (2 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
+NUM_ROLLOUTS = NUM_QUESTIONS * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
 DEMO = ["--config", "jobs/configs/demo.toml"]
 
 
 SMALLER = {
     "[agent]\n": "[agent]\npage_chars = 200\n",
-    "samples_per_question = 3": "samples_per_question = 2",
     "epochs = 2": "epochs = 1",
     "limit = 12": "limit = 4",
     "limit = 8": f"limit = {NUM_QUESTIONS}",
