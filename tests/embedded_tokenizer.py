@@ -15,8 +15,7 @@ from transformers import AutoTokenizer
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 
-VOCABULARY = 10_496
-"""Tokens, of which a reranker's "yes" is one of the last."""
+VOCABULARY = 10_496  # tokens, of which a reranker's "yes" is one of the last
 _TOKENIZER_NAME = "tokenizer.json"
 _OTHER_NAMES = ("tokenizer_config.json", "chat_template.jinja")
 
