@@ -1,4 +1,4 @@
-"""What the engine of an endpoint serves in tests: a base model without adapters, within small limits."""
+"""Settings of an endpoint in tests: a base model without adapters, within small limits."""
 
 from typing import Any
 

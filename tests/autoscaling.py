@@ -1,4 +1,4 @@
-"""What Ray's autoscaler would start, by its own scheduler."""
+"""Choices of Ray's autoscaler, by its own scheduler."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from ray.autoscaler.v2.utils import ResourceRequestUtil
 def choose_nodes(
     cluster: dict[str, Any], demand: Sequence[Mapping[str, float]], unavailable: Sequence[str] = ()
 ) -> tuple[dict[str, int], int]:
-    """How many nodes of each type are started for work that asks for these resources, and how much of it fits nowhere.
+    """The number of started nodes of each type for work that asks for these resources, and of requests that fit nowhere.
 
     Args:
         cluster: the configuration of the autoscaler.

@@ -31,7 +31,7 @@ _LIMIT_S = 300
 
 
 def _find_hindrance() -> str:
-    """Why there can be no browser here; empty if there can."""
+    """The reason that there can be no browser here; empty if there can."""
     if _PROGRAM is None:
         return "chromium is not installed"
     tried = subprocess.run([_PROGRAM, "--version"], capture_output=True)  # some distributions install a file that only says how
@@ -69,7 +69,7 @@ class Browser:
             self._events.append(self._read())
 
     def photograph(self) -> bytes:
-        """What the window shows, as PNG, without what is below the end of the page."""
+        """A screenshot of the window, as PNG, without what is below the end of the page."""
         shown = {"width": "innerWidth", "height": "Math.min(innerHeight, document.body.offsetHeight)"}
         clip = {"x": 0, "y": 0, "scale": 1} | {side: self.evaluate(size) for side, size in shown.items()}
         return base64.b64decode(self._call("Page.captureScreenshot", format="png", clip=clip)["data"])

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """What the endpoint answers: a reply, or with another status what is wrong. `seconds` go by before."""
+    """An answer of the endpoint: a reply, or with another status what is wrong. `seconds` go by before."""
 
     text: str | None = "<search>rotor</search>"
     status: int = 200

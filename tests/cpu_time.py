@@ -17,7 +17,7 @@ QUICK = 3.25
 
 
 def run_quickly(*arguments: str, cwd: Path) -> str:
-    """What Python writes with these arguments, within `QUICK` in one of some tries."""
+    """The output of Python with these arguments, within `QUICK` in one of some tries."""
     taken: list[float] = []
     for _ in range(_TRIES):
         _, known_s = _run(_KNOWN, cwd)

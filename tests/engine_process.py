@@ -27,6 +27,6 @@ def open_process(target: Callable[..., None], *arguments: Any) -> Generator[Conn
 
 
 def run_in_process(target: Callable[..., None], *arguments: Any) -> Any:
-    """What `target` sends from a process of its own."""
+    """The object that `target` sends from a process of its own."""
     with open_process(target, *arguments) as connection:
         return connection.recv()

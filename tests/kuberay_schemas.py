@@ -1,4 +1,4 @@
-"""What KubeRay's operator 1.5 reads of its three kinds of objects, as JSON schemas: names, types, choices and what is required.
+"""JSON schemas of what KubeRay's operator 1.5 reads of its three kinds of objects: names, types, choices and what is required.
 
 Written after its Go types (ray-operator/apis/ray/v1 of github.com/ray-project/kuberay, Apache-2.0), from which its custom
 resource definitions are generated; those are in no package. Types of before and after 1.5 were read, not those of 1.5 itself.

@@ -1,4 +1,4 @@
-"""What may be on a disk after a loss of power: a record of what a process writes, and the states that could be left of it.
+"""States of a disk after a loss of power: a record of what a process writes, and the states that could be left of it.
 
 A file's content is on the disk when the file was synced after it was written, and a name when its folder was. Of what was not,
 anything may be there: files with all, half or none of their bytes, and new, removed or renamed names in any selection.

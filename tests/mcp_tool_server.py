@@ -55,7 +55,7 @@ def draw(width: int, data: str = "") -> list[TextContent | ImageContent]:
 
 @server.tool()
 def tell(name: str) -> str:
-    """What an environment variable holds here."""
+    """The value of an environment variable here."""
     return os.environ.get(name, "nothing")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import torch
-from embedded_tokenizer import write_tokenizer
+from embedded_tokenizer import VOCABULARY, write_tokenizer
 from training_cases import describe_job
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -27,7 +27,7 @@ def make_nano_model(folder: Path, hidden_size: int) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=2,
-        vocab_size=49152,
+        vocab_size=VOCABULARY,
         tie_word_embeddings=True,
         initializer_range=0.2,  # with the usual 0.02 so small a model can only write all words about equally often
     )
@@ -72,7 +72,7 @@ def make_config(run_dir: Path, model: Path, start_dir: Path | None = None, **opt
 def train_alone(
     run_dir: Path, model: Path, start_dir: Path | None = None, **options: Any
 ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
+    """Counts and curve of a training as the stage's process does it, without Ray. The adapter is `run_dir / "adapter"`."""
     # Most who make such a model train it elsewhere, and would wait for these imports.
     from drag_ray.finetune.trainer import train
     from drag_ray.finetune.training_rows import tokenize_training_rows

@@ -33,7 +33,7 @@ class NetworkNode:
     link: str
 
     def has_worker(self, name: str) -> bool:
-        """Whether there is a process of such a name."""
+        """Tell whether there is a process of such a name."""
         return any(name in " ".join(process.cmdline()) for process in self.process.children(recursive=True))
 
     def lose(self) -> None:
@@ -62,7 +62,7 @@ class Network:
 
 
 def has_namespaces() -> bool:
-    """Whether this process may make network namespaces."""
+    """Tell whether this process may make network namespaces."""
     name = f"dr{os.getpid()}"
     if os.geteuid() or not shutil.which("ip") or subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
         return False

@@ -11,7 +11,7 @@ Key = tuple[str | int, ...]
 
 
 def list_keys(tree: Any, key: Key = ()) -> Iterator[Key]:
-    """Where a value can be put into a record: every field and element, however deep, and the record itself."""
+    """Places of a record that can hold a value: every field and element, however deep, and the record itself."""
     yield key
     inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for name, value in inner:

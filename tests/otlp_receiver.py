@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Receiver:
-    """What has come: spans, and the attributes of their sender."""
+    """The spans that have come, and the attributes of their sender."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -34,7 +34,7 @@ def find_port() -> int:
 
 
 def ask_grpc(port: int, method: str, token: str = "") -> grpc.StatusCode:
-    """How an empty call of a method (`package.Service/Method`) on the loopback address ends; OK if it was answered."""
+    """The status of an empty call of a method (`package.Service/Method`) on the loopback address; OK if it was answered."""
     metadata = (("authorization", f"Bearer {token}"),) if token else None
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:

@@ -18,12 +18,12 @@ _WORKING = (*STAGES, SERVE.name, "run_stage", "pipeline", "open_agent", "inspect
 
 
 def list_documented() -> list[Any]:
-    """What the package offers, with the methods; that an agent is opened comes before what it is asked."""
+    """Names that the package offers, with their methods; that an agent is opened comes before what it is asked."""
     return [*list_reading(), *(getattr(Run, name) for name in _WORKING), *_list_methods(Agent)]
 
 
 def list_reading() -> list[Any]:
-    """What of it needs no engine, and no run but for what its stages have left."""
+    """Those of them that need no engine, and no run but for what its stages have left."""
     offered = [getattr(drag_ray, name) for name in drag_ray.__all__ if name not in ("__version__", "errors")]
     methods = [*_list_methods(Run), *_list_methods(drag_ray.Report)]
     return [item for item in (*offered, *methods) if item.__name__ not in _WORKING and item not in (Agent, drag_ray.Report)]
@@ -48,7 +48,7 @@ def _silence() -> Generator[None]:
 
 
 def run_examples(items: Sequence[Any]) -> dict[str, str]:
-    """What failed, by where the example is. The examples share their names, and begin with `drag_ray` alone."""
+    """Failures, by the place of the example. The examples share their names, and begin with `drag_ray` alone."""
     shared: dict[str, Any] = {"drag_ray": drag_ray}
     failed: dict[str, str] = {}
     for item in items:

@@ -24,7 +24,7 @@ _EARLY = ("Failed to connect", "No available agent", "Remote end closed")
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the head of a cluster listens; each test file has ports of its own, since several run at a time."""
+    """Ports of the head of a cluster; each test file has ports of its own, since several run at a time."""
 
     gcs: int
     dashboard: int
@@ -89,7 +89,7 @@ def start_nodes(
 
 
 def answers(url: str) -> bool:
-    """Whether a request to a URL is answered well."""
+    """Tell whether a request to a URL is answered well."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             return response.status == 200
@@ -98,7 +98,7 @@ def answers(url: str) -> bool:
 
 
 def count_nodes(ports: Ports, token: Path) -> int:
-    """How many nodes of the cluster are alive."""
+    """The number of nodes of the cluster that are alive."""
     request = urllib.request.Request(f"{ports.job_server}/nodes?view=summary")
     request.add_header("Authorization", f"Bearer {token.read_text()}")
     with urllib.request.urlopen(request, timeout=30) as response:

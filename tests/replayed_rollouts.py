@@ -118,18 +118,18 @@ def format_rows(trajectories: Sequence[Trajectory], kind: str, folder: Path) -> 
 
 
 def open_tokenizer(model: str, run_dir: Path) -> RowTokenizer:
-    """What the trainer reads rows with."""
+    """The tokenizer of rows that the trainer has."""
     images = open_training_images(model, [run_dir / "images", run_dir / "index" / DIR_NAME])
     return RowTokenizer(AutoTokenizer.from_pretrained(model), 4096, images)
 
 
 def decode_learned(labels: torch.Tensor, tokenizer: Any) -> str:
-    """What is learned of a row."""
+    """The text that is learned of a row."""
     return tokenizer.decode(labels[labels != IGNORED_LABEL])
 
 
 def read_steps(rolled: Rolled, model: str, run_dir: Path, folder: Path) -> tuple[list[str], list[int]]:
-    """What each step of reinforcement learning is learned from, and the number of pictures that it was drawn from."""
+    """The reply that each step of reinforcement learning is learned from, and the number of pictures that it was drawn from."""
     tokenize = open_tokenizer(model, run_dir)
     tokenized = GRPO().tokenize(format_steps(rolled, folder), tokenize)
     batch = StepCollator(tokenize.tokenizer.pad_token_id, tokenize.images)(tokenized.rows)

@@ -1,4 +1,4 @@
-"""Whether this machine can have a sandbox, for tests that attack one."""
+"""A check that this machine can have a sandbox, for tests that attack one."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from drag_ray.tools.sandbox import write_filter
 
 
 def _find_hindrance() -> str:
-    """Why there can be no sandbox here, by other means than those of the product; empty if there can."""
+    """The reason that there can be no sandbox here, by other means than those of the product; empty if there can."""
     program = shutil.which("bwrap")
     if program is None:
         return "bubblewrap is not installed"

@@ -23,7 +23,7 @@ _TEXTS = ("Lists the images of a repository.", "The images of a repository are d
 
 
 def write_small_run(folder: Path) -> None:
-    """What the examples of the API name, below a folder that becomes the working directory.
+    """Write the run that the examples of the API name, below a folder that becomes the working directory.
 
     Its policies are `question`, `base` and `tuned`, as those of a real one, and its collection has found something and missed
     something.

@@ -1,4 +1,4 @@
-"""What tools look at."""
+"""Pages for tools to look at."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from embedded_tokenizer import load_shared_tokenizer, write_tokenizer
+from embedded_tokenizer import VOCABULARY, load_shared_tokenizer, write_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
@@ -29,7 +29,7 @@ ADAPTER_METHODS = tuple(name for name in METHOD_NAMES if FinetuneConfig(method=n
 def write_model(folder: Path) -> Path:
     """The model with the tokenizer of the embedded one."""
     torch.manual_seed(0)
-    shape: dict[str, Any] = SHAPE | {"vocab_size": 49152}
+    shape: dict[str, Any] = SHAPE | {"vocab_size": VOCABULARY}
     LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(folder)
     write_tokenizer(folder)
     return folder

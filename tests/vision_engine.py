@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from adapters import make_adapter
+from embedded_tokenizer import write_tokenizer
 from engine_process import open_process
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.vllm import VllmEngine
 
 _IMAGES_PER_PROMPT = 16
@@ -45,7 +45,7 @@ class VisionEngine:
     _connection: Connection
 
     def call(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """What a function comes to that is given a `SharedEngine` and the arguments; both lie in modules that can be imported."""
+        """The result of a function that is given a `SharedEngine` and the arguments; both lie in modules that can be imported."""
         self._connection.send((function, arguments))
         return self._connection.recv()
 
@@ -57,7 +57,7 @@ def write_vision_model(folder: Path, hidden_size: int = SHAPES_TINY["text_config
         "text_config": text | {"hidden_size": hidden_size},
         "vision_config": vision | {"out_hidden_size": hidden_size},
     }
-    model_dir = write_model(folder, embedded_model_dir(), shapes, max_pixels=256 * 256)
+    model_dir = write_model(folder, write_tokenizer(folder), shapes, max_pixels=256 * 256)
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(model_dir)
     config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference

@@ -201,7 +201,9 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
         _push_own(identity, config)
         return finished
     for name, address in find_inputs(stage, config).items():
-        refuse_damage(address.locate(config.run_dir), whole=True, but=() if config.verify else STAGES[name].checked_on_open)
+        refuse_damage(
+            address.locate(config.run_dir), whole=True, quick_folders=() if config.verify else STAGES[name].checked_on_open
+        )
     start_ray()
     with folder, about(**name_tags(folder.path)):
         _logger.info(f"{identity.address}: {'going on' if folder.resumed else 'starting'} in {folder.path}")

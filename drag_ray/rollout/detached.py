@@ -90,7 +90,7 @@ class _Places:
                 copy = self._folder / stage.checksums / stage.address
                 if not copy.exists():
                     store = StageStore(stage.storage)
-                    store.pull(stage.address, self._folder / stage.checksums, stage.checksums, but=(image_store.DIR_NAME,))
+                    store.pull(stage.address, self._folder / stage.checksums, stage.checksums, without=(image_store.DIR_NAME,))
                 return copy / path.relative_to(stage.folder)
         return path
 

@@ -201,7 +201,7 @@ def resolve_index(index_dir: Path | None) -> str:
     if index_dir is None:
         return ""
     require_manifest(index_dir)
-    refuse_damage(index_dir, whole=True, but=(image_store.DIR_NAME, question_images.DIR_NAME))
+    refuse_damage(index_dir, whole=True, quick_folders=(image_store.DIR_NAME, question_images.DIR_NAME))
     return str((index_dir / "search_index").resolve())
 
 

@@ -13,12 +13,12 @@ from drag_ray.storage.file_access import list_folder, reading
 _logger = logging.getLogger(__name__)
 
 
-def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ()) -> list[Damage]:
+def find_damage(stage_dir: Path, whole: bool = False, quick_folders: Collection[str] = ()) -> list[Damage]:
     """The files of a finished stage that are not what was written; none where the stage has not finished.
 
     Args:
-        whole: look at every byte, not only at sizes and samples.
-        but: folders of the stage at which to look quickly all the same.
+        whole: look at every byte, not only at sizes and at small files.
+        quick_folders: folders of the stage at which to look quickly all the same.
     """
     try:
         manifest = artifacts.read_manifest(stage_dir)
@@ -29,13 +29,13 @@ def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ())
     listed = read_list(stage_dir, manifest)
     if listed is None:
         return [Damage(LIST_NAME, "is missing or was changed")]
-    return checksums.find_damage(stage_dir, listed, whole, tuple(f"{name}/" for name in but))
+    return checksums.find_damage(stage_dir, listed, whole, tuple(f"{name}/" for name in quick_folders))
 
 
-def refuse_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ()) -> None:
+def refuse_damage(stage_dir: Path, whole: bool = False, quick_folders: Collection[str] = ()) -> None:
     """Look at a finished stage before it is read (see `find_damage`). Raises DamageError: names the damaged files, what was found
     and expected, and what to run."""
-    damage = find_damage(stage_dir, whole, but)
+    damage = find_damage(stage_dir, whole, quick_folders)
     if not damage:
         return
     raise DamageError(

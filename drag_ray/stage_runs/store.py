@@ -105,14 +105,14 @@ class StageStore:
         _logger.info(f"{address}: pushed to {self.uri}: {transfer}")
         return transfer
 
-    def pull(self, address: str, run_dir: Path, only: str = "", but: Collection[str] = ()) -> Transfer | None:
+    def pull(self, address: str, run_dir: Path, only: str = "", without: Collection[str] = ()) -> Transfer | None:
         """Fetch a stage into a run's folder, which then has all of it, or none. None if it is there already.
 
         Whoever asks first fetches it, while others wait.
 
         Args:
             only: the hash of the list of its files; any where nothing is said.
-            but: folders of the stage that are left where they are.
+            without: folders of the stage that are left where they are.
 
         Raises:
             ArtifactError: the run has a stage of other work, or an unfinished one, there.
@@ -124,9 +124,9 @@ class StageStore:
             raise StorageError(f"{self.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}.")
         if only not in ("", found[0].checksums):
             raise StorageError(f"{self.uri}: has another {address} than the run. Run: drag-ray push RUN {self.uri}")
-        return self._pull(*found, run_dir, but)
+        return self._pull(*found, run_dir, without)
 
-    def _pull(self, manifest: Manifest, data: bytes, run_dir: Path, but: Collection[str] = ()) -> Transfer | None:
+    def _pull(self, manifest: Manifest, data: bytes, run_dir: Path, without: Collection[str] = ()) -> Transfer | None:
         """As `pull`, of a manifest that was read as `data`."""
         from filelock import FileLock
 
@@ -136,7 +136,7 @@ class StageStore:
             stage_dir.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):
             if not is_begun(stage_dir):
-                transfer = self._fetch_stage(manifest, data, stage_dir, but)
+                transfer = self._fetch_stage(manifest, data, stage_dir, without)
                 _logger.info(f"{address}: pulled from {self.uri}: {transfer}")
                 return transfer
             own = artifacts.read_manifest(stage_dir)
@@ -235,12 +235,12 @@ class StageStore:
     def _tell_damage(self, key: str, problem: str) -> DamageError:
         return DamageError(f"{self.uri}/{key}: {problem}. Where the run is whole, run: drag-ray push RUN {self.uri}")
 
-    def _fetch_stage(self, manifest: Manifest, data: bytes, stage_dir: Path, but: Collection[str]) -> Transfer:
+    def _fetch_stage(self, manifest: Manifest, data: bytes, stage_dir: Path, without: Collection[str]) -> Transfer:
         """Files come into a hidden folder, which becomes the stage's when it is whole and on the disk."""
         address, digest = manifest.stage, manifest.checksums
         scratch = stage_dir.parent / f".pulling-{stage_dir.name}-{digest}"
         text, listed = self._read_list(manifest)
-        listed = [checksum for checksum in listed if checksum.path.partition("/")[0] not in but]
+        listed = [checksum for checksum in listed if checksum.path.partition("/")[0] not in without]
         missing = [checksum for checksum in listed if checksums.compare(scratch / checksum.path, checksum)]
         with writing(stage_dir):
             scratch.mkdir(exist_ok=True)

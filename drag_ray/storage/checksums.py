@@ -87,14 +87,16 @@ def parse_list(text: str) -> list[Checksum]:
         raise ValueError(str(error)) from None
 
 
-def find_damage(folder: Path, checksums: Sequence[Checksum], whole: bool = False, but: tuple[str, ...] = ()) -> list[Damage]:
+def find_damage(
+    folder: Path, checksums: Sequence[Checksum], whole: bool = False, quick_prefixes: tuple[str, ...] = ()
+) -> list[Damage]:
     """Files of a folder that are not as its list says, in order of the paths; files that the list lacks are ignored.
 
     Args:
         whole: look at every byte.
-        but: beginnings of paths at which to look quickly all the same.
+        quick_prefixes: beginnings of paths at which to look quickly all the same.
     """
-    whole_looks = {checksum for checksum in checksums if whole and not checksum.path.startswith(but)}
+    whole_looks = {checksum for checksum in checksums if whole and not checksum.path.startswith(quick_prefixes)}
     others = [checksum for checksum in checksums if checksum not in whole_looks]
     quick = random.sample(others, min(len(others), _MAX_QUICK_FILES))  # in random order
     small = [checksum for checksum in quick if checksum.bytes <= _SMALL_BYTES]

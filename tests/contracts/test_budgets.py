@@ -12,18 +12,18 @@ from drag_ray.pipeline.run_config import RunConfig
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_660,
-    "api": 1_290,
-    "baselines": 1_920,
+    "api": 1_260,
+    "baselines": 1_900,
     "cli": 670,
-    "cluster": 1_210,
+    "cluster": 1_200,
     "collect": 190,
     "corpus": 4_200,
     "embed": 90,
     "engine": 3_800,
-    "evaluate": 5_610,
+    "evaluate": 5_490,
     "examples": 260,
     "feedback": 1_480,
-    "finetune": 5_750,
+    "finetune": 5_800,
     "format": 2_650,
     "index": 970,
     "pipeline": 1_390,
@@ -33,19 +33,19 @@ LINES = {
     "rl": 1_030,
     "rollout": 3_140,
     "search": 3_250,
-    "serve": 5_810,
+    "serve": 5_400,
     "stage_runs": 770,
     "storage": 920,
     "tools": 2_410,
     "transcripts": 700,
-    "tune": 520,
+    "tune": 510,
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 447
+FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_740
+TEST_LINES = 53_890
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

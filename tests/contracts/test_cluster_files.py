@@ -142,6 +142,7 @@ def test_kuberay_would_refuse_what_is_mistaken(place: tuple[str | int, ...], val
         jsonschema.validate(cluster, SCHEMAS["RayCluster"])
 
 
+@pytest.mark.seconds
 def test_ray_start_has_the_options_of_the_manifests() -> None:
     from ray.scripts.scripts import start
 

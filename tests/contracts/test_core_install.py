@@ -122,7 +122,7 @@ COMMAND_LINES = {
 
 
 def run_without_the_rest(code: str, folder: Path, *arguments: str) -> str:
-    """What a program prints where the core alone is installed."""
+    """The output of a program where the core alone is installed."""
     parts = {part: {canonicalize_name(Requirement(text).name) for text in texts} for part, texts in read_parts().items()}
     heavy = set().union(*(parts[part] for part in ("train", "serve", "ocr", "demo", "cpu", "gpu"))) - parts["core"]
     modules = {module for module, names in packages_distributions().items() if heavy & set(map(canonicalize_name, names))}

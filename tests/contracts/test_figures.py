@@ -87,7 +87,7 @@ def test_make_bench_leaves_out_the_benchmarks_that_have_to_be_told_something() -
 
 
 def is_needed(node: ast.AST) -> bool:
-    """Whether this is the call that declares an argument which the command line has to hold."""
+    """Tell whether this is the call that declares an argument which the command line has to hold."""
     declaring = ("add_argument", "add_subparsers", "add_mutually_exclusive_group")
     if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in declaring:
         return False

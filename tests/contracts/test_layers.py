@@ -1,4 +1,4 @@
-"""Who may import whom: a package imports from the layers above it, and within a layer from those to its left."""
+"""Layers of imports: a package imports from the layers above it, and within a layer from those to its left."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What a stage depends on is what it says: the folders that it reads, the options that it receives, the packages that it uses."""
+"""A stage depends on what it declares: the folders that it reads, the options that it receives, the packages that it uses."""
 
 import ast
 import inspect

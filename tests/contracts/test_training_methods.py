@@ -1,4 +1,4 @@
-"""What holds between training methods, row formats and options."""
+"""Agreement of training methods, row formats and options."""
 
 from typing import get_type_hints
 

@@ -1,4 +1,4 @@
-"""What we override or read of other libraries, and they promise to nobody, is still there. It is read from their sources.
+"""Private parts of other libraries that we override or read are still there. Their sources are read for that.
 
 pyproject.toml bounds the versions; where a new one fails here, read what has become of the name before raising the bound.
 """

@@ -41,5 +41,5 @@ def build_options(folder: Path, texts: Sequence[str], **changes: Any) -> WorkerO
 
 
 def read_problems(run_dir: Path) -> list[dict[str, Any]]:
-    """What a collection has set aside, or tried again."""
+    """The problems of a collection: rollouts that it has set aside, or tried again."""
     return [json.loads(line) for line in (run_dir / PROBLEMS_NAME).read_text().splitlines()]

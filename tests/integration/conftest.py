@@ -1,4 +1,4 @@
-"""What the integration tests of a session share: processes, a Ray in each, and how they end.
+"""Shared parts of an integration session: processes, a Ray in each, and their end.
 
 The tests of a file stay together, and those that start engines for long stay in one process: nothing else that runs meanwhile
 wants as much memory, and with two such processes Ray ended engines for lack of it. An engine has one thread, which no core is
@@ -12,9 +12,9 @@ Nothing that is tested happens after a session, so the process ends without that
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from process_environments import ENDPOINT_KEY, READABLE
@@ -22,7 +22,9 @@ from ray_nodes import start_ray
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from drag_ray.cluster import tasks
 from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.index import vector_parts
 
 if TYPE_CHECKING:
     from vision_engine import VisionEngine
@@ -33,9 +35,9 @@ WITH_ENGINE = (
 )
 """Files whose tests start vLLM, but for three that have one small engine for a short time."""
 LONGEST = (
-    *("whole_loop", "serve_stage", "collect_faults", "finetune_stage", "collect_endpoint", "finetune_images"),
-    *("index_stage", "collect_dispatch", "page_reading", "interrupted_stages", "stage_outputs", "job_submit", "embed_stage"),
-    "deepspeed",
+    *("whole_loop", "serve_stage", "collect_faults", "finetune_stage", "deepspeed", "job_submit"),
+    *("collect_dispatch", "page_reading", "collect_endpoint", "finetune_images", "index_stage", "interrupted_stages"),
+    "stage_outputs",
 )
 """Files that begin before all others, so that none is still under way when a process has nothing left to do."""
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # before PyTorch is imported
@@ -96,6 +98,18 @@ def local_ray(ray_address: str) -> Iterator[None]:
     """This process is connected to that Ray."""
     with connect(ClusterConfig(address=ray_address)):
         yield
+
+
+@pytest.fixture
+def rows_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go through models in this process. The actors of `map_rows`, each of which takes seconds to import PyTorch, are for
+    tests of the index stage, of the teacher and of pages that are read."""
+
+    def map_here(steps: Sequence[tasks.Step], rows: Sequence[dict[str, Any]], *_: object) -> Iterator[dict[str, Any]]:
+        return map(tasks._Chain(steps), rows)
+
+    for module in (tasks, vector_parts):
+        monkeypatch.setattr(module, "map_rows", map_here)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""How chunks are spread over engines: equally full to the end, and over engines that come while the run goes on."""
+"""Chunks are spread over engines: equally full to the end, and over engines that come while the run goes on."""
 
 import asyncio
 import dataclasses

@@ -98,12 +98,12 @@ def read_rows(folder: Path) -> list[dict]:
 
 
 def read_started(folder: Path) -> dict[str, str]:
-    """When each finished rollout was begun: one that is kept keeps its time."""
+    """The time at which each finished rollout was begun: one that is kept keeps its time."""
     return {row["id"]: row["provenance"]["started_at"] for row in read_rows(folder)}
 
 
 def summarise(rows: list[dict]) -> dict[str, list]:
-    """What must not depend on what went wrong: for each rollout its replies and the pages that they led to."""
+    """The replies of each rollout and the pages that they led to: no fault may change them."""
     return {row["id"]: [(turn["raw_text"], turn["ranking"]["hits"]) for turn in row["turns"]] for row in rows}
 
 
@@ -137,7 +137,7 @@ def undisturbed(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def expected(undisturbed: Path) -> dict[str, list]:
-    """What a run comes to that nothing happens to."""
+    """The outcome of an undisturbed run."""
     return summarise(read_rows(undisturbed))
 
 
@@ -188,6 +188,7 @@ def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(loca
     assert (len(engines), len(hosts) >= 2, engines & hosts) == (2, True, set())
 
 
+@pytest.mark.slow  # the one that is killed comes to the same
 def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], tmp_path: Path) -> None:
     flag = tmp_path / "died"
 

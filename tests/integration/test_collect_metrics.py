@@ -85,7 +85,7 @@ def read_metrics() -> dict[str, float]:
 
 
 def wait_for_metrics(timeout_s: float) -> dict[str, float]:
-    """What is exported when the last report of all processes has arrived, which report every few seconds, or at the end."""
+    """The exported metrics once the last report of all processes has arrived, which report every few seconds, or at the end."""
     deadline = time.monotonic() + timeout_s
     told = read_metrics()
     while not is_complete(told) and time.monotonic() < deadline:

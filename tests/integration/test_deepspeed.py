@@ -72,6 +72,7 @@ def check_what_was_learned(finetune_dir: Path, model: Path, alone: tuple[Path, l
     prove(compute_reference(str(model), finetune_dir / "adapter"), ask_folder(finetune_dir / "merged"), "the merged model", "")
 
 
+@pytest.mark.slow  # ZeRO-3 parts what ZeRO-2 does, and the weights too
 def test_zero2_learns_what_one_process_does(tmp_path: Path, nano_model: Path, alone: tuple[Path, list[dict[str, Any]]]) -> None:
     learn_in_two_processes(tmp_path, nano_model, deepspeed="zero2")
     check_what_was_learned(tmp_path / "finetune", nano_model, alone)

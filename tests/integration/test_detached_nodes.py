@@ -58,7 +58,7 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def can_hide() -> bool:
-    """Whether this process may show another process other disks."""
+    """Tell whether this process may show another process other disks."""
     return not os.geteuid() and not subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode
 
 
@@ -131,7 +131,7 @@ def build_options(run_dir: Path, notes: Path, uri: str) -> WorkerOptions:
 
 
 def look(folder: Path, number: int) -> tuple[bool, str]:
-    """Whether a folder is there, and on which node."""
+    """Tell whether a folder is there, and on which node."""
     return folder.exists(), ray.get_runtime_context().get_node_id()
 
 

@@ -23,7 +23,7 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, Manifest, read_manifest
 from drag_ray.types import Hits
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = pytest.mark.usefixtures("local_ray", "rows_in_process")
 
 TEXTS = ("rotor speed limit", "fuel pump", "wing spar load " * 6, "", "rotor oil")
 

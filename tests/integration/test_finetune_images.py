@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from embedded_tokenizer import write_tokenizer
 from peft import PeftModel
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
@@ -21,7 +22,6 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.corpus.image_store import DIR_NAME, ImageStore
 from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_model, load_reward_model, load_tokenizer
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
@@ -38,7 +38,7 @@ from drag_ray.finetune.trainers.trained_tokens import compute_trained_loss
 from drag_ray.finetune.training_rows import tokenize_training_rows
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
-EPOCHS = 60
+EPOCHS = 40
 
 
 def say(role: str, *parts: str | None) -> dict[str, Any]:
@@ -74,7 +74,8 @@ def read_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder, write_tokenizer(folder), SHAPES_TINY, max_pixels=256 * 256)
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(folder)
     config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
@@ -109,7 +110,7 @@ def configure(**options: Any) -> FinetuneConfig:
 
 @pytest.fixture(scope="module")
 def trained(run_dir: Path, model_dir: Path) -> dict[str, Any]:
-    """What a training comes to whose adapter is published as the stage does it."""
+    """The outcome of a training whose adapter is published as the stage does it."""
     job = build_job(run_dir, model_dir, configure())
     outcome = train(job, tokenize_training_rows(job), lambda _, checkpoint: shutil.copytree(checkpoint, run_dir / "last"), None)
     (run_dir / "finetune").mkdir()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from embedded_tokenizer import VOCABULARY
 from huggingface_hub import ModelCard
 from nano_training import (
     CHECKPOINT_STEPS,
@@ -30,7 +31,6 @@ from drag_ray.engine.encoders.reward_model import RewardModel
 from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
-from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import Description, find_reranker
 from drag_ray.finetune.publication import publish_adapter
@@ -42,28 +42,14 @@ from drag_ray.storage.artifacts import Identity, compute_file_fingerprint
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
-NUM_TRAIN_ROWS = 160
-NUM_STEPS = 80
+NUM_TRAIN_ROWS = 240
+NUM_STEPS = 120
 BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers' four steps
 
 
 @pytest.fixture(scope="module")
 def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_nano_model(tmp_path_factory.mktemp("nano"), hidden_size=32)
-
-
-def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
-    """Write preference pairs and return those for validation."""
-    pairs = [
-        {
-            "prompt": say("user", f"Where is thing {number}?"),
-            "chosen": say("assistant", "<search>thing</search>"),
-            "rejected": say("assistant", "<search>somewhere else entirely</search>"),
-        }
-        for number in range(num_rows + 3)
-    ]
-    write_split(run_dir, "dpo", pairs, num_rows)
-    return pairs[num_rows:]
 
 
 def open_folder(run_dir: Path) -> StageFolder:
@@ -101,7 +87,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     assert counts["rows"] == NUM_TRAIN_ROWS
     assert counts["steps"] == NUM_STEPS
     assert counts["attention"].startswith("sdpa_by_row, torch ")
-    assert counts["eval_loss_before"] > 10.8  # ln 49152: it knows nothing
+    assert counts["eval_loss_before"] > math.log(VOCABULARY)  # it knows nothing
     assert counts["eval_loss_after"] < 8.0  # it has learned the one query
     _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")
     card = ModelCard.load(tmp_path / "finetune" / "adapter" / "README.md")
@@ -113,6 +99,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
         check_adapter_fits(read_base_model(str(other)), tmp_path / "finetune" / "adapter")
 
 
+@pytest.mark.slow  # unit/finetune/test_own_rows.py reads each format, and says that the stage needs no other
 def test_conversations_of_ones_own_are_learned_without_a_stage_before(tmp_path: Path, nano_model: Path) -> None:
     turns = [{"from": "human", "value": "Where is thing?"}, {"from": "gpt", "value": "<search>thing</search>"}]
     source = tmp_path / "mine.jsonl"
@@ -154,7 +141,7 @@ def test_a_killed_training_of_all_weights_goes_on_and_comes_to_a_whole_model(
     killer.join()
     printed = "".join(capsys.readouterr())
     assert printed.count(f"finetune step 1/{NUM_STEPS}: loss") == 1  # the second worker did not begin at the beginning
-    assert counts["eval_loss_before"] > 10.8 > 8.0 > counts["eval_loss_after"]
+    assert counts["eval_loss_before"] > math.log(VOCABULARY) > 8.0 > counts["eval_loss_after"]
     base, trained = (AutoModelForCausalLM.from_pretrained(path) for path in (nano_model, tmp_path / "finetune" / "model"))
     changed = [name for name, weight in trained.named_parameters() if not weight.equal(base.get_parameter(name))]
     assert changed == [name for name, _ in base.named_parameters()]
@@ -188,31 +175,6 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
     assert printed.count("finetune: resuming from the last checkpoint, once. finetune step") == 1
     assert printed.count("finetune step 1/4: loss") == 1  # the second try did not begin at the beginning
     assert not any((tmp_path / "finetune" / name).exists() for name in ("adapter", "merged", "curve.jsonl"))
-
-
-def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
-    held_out = write_pairs(tmp_path, num_rows=16)
-    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=3e-3, batch_size=4)
-    assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)
-    assert curve[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
-    assert curve[-1]["eval_loss"] < 0.5
-    assert curve[-1]["eval_pair_accuracy"] == 1
-    expected = _compute_dpo_loss(nano_model, tmp_path / "adapter", held_out, DPO().beta)
-    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
-
-
-def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, Any]], beta: float) -> float:
-    """Equation 7 of the DPO paper, pair by pair, with the log-probabilities of transformers."""
-    tokenizer, before, now = _load_policies(base_dir, adapter_dir)
-    losses = []
-    for pair in pairs:
-        replies = {side: _encode(tokenizer, pair[side][0]["content"] + "<|im_end|>") for side in ("chosen", "rejected")}
-        gains = {
-            side: _score(now, tokenizer, pair["prompt"], reply).sum() - _score(before, tokenizer, pair["prompt"], reply).sum()
-            for side, reply in replies.items()
-        }
-        losses.append(-torch.nn.functional.logsigmoid(beta * (gains["chosen"] - gains["rejected"])))
-    return float(torch.stack(losses).mean())
 
 
 def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_model: Path) -> None:

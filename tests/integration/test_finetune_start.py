@@ -111,13 +111,14 @@ def test_the_reference_of_preferences_is_the_adapter_as_it_was_also_after_a_rest
     expected = compute_dpo_loss(policy, reference, AutoTokenizer.from_pretrained(model_dir))
     assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-5)
     assert expected < math.log(2) - 1e-3
+    assert curve[-1]["eval_pair_accuracy"] == 1
     resumed = train_twice(tmp_path / "resumed", model_dir, start_dir, tmp_path / "whole" / "step-1", method="dpo")
     assert resumed[-1]["eval_loss"] == pytest.approx(curve[-1]["eval_loss"], abs=1e-6)
 
 
 FIRST_LOSSES = {
     "dpo": math.log(2),
-    "grpo": -(7 * 0.5 - 9 * 0.5) / (7 + 9),  # replies of 7 and 9 tokens, with advantages of 0.5 and -0.5
+    "grpo": -(7 * 0.5 - 10 * 0.5) / (7 + 10),  # replies of 7 and 10 tokens, with advantages of 0.5 and -0.5
 }
 """Of a policy that is its own reference."""
 

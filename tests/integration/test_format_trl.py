@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, load_dataset
+from embedded_tokenizer import load_shared_tokenizer
 from factories import build_question, build_search, build_trajectory
 from peft import LoraConfig
 from transformers import (
-    AutoTokenizer,
     DataCollatorWithPadding,
     LlamaConfig,
     LlamaForCausalLM,
@@ -26,7 +26,6 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray import schemas
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows import OF_TURNS
 from drag_ray.pipeline.run_config import RunConfig
@@ -70,7 +69,7 @@ def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(embedded_model_dir())
+    return load_shared_tokenizer()
 
 
 def build_model(model_type: Any, tokenizer: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who can talk to a local run: every socket that it listens on, asked from outside by someone without the token."""
+"""Sockets of a local run: each that it listens on is asked from outside by someone without the token."""
 
 import os
 import stat
@@ -91,7 +91,7 @@ def shows_figures(number: int) -> bool:
 
 
 def describe_refusal(port: Port, program: str) -> str:
-    """How a port of a program treats someone without the token."""
+    """The answer of a program's port to someone without the token."""
     if ask_http(port.number, "/") is None:
         codes = {ask_grpc(port.number, f"ray.rpc.{method}") for method in METHODS[program]}
         # A program's port knows its own calls alone; of those that it knows it must answer none.

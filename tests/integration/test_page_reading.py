@@ -73,6 +73,7 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
     assert [len(found.scores) for found in read] == [1, 2, 2, 3, 1]
 
 
+@pytest.mark.usefixtures("rows_in_process")
 def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_what_a_model_counts_beside_features_is_learned_on_validation_questions(
     assert "too few of 4 validation questions" in caplog.text
 
 
+@pytest.mark.usefixtures("rows_in_process")
 def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:
     write_index(tmp_path, [build_page(file="a.pdf", page_number=1, text=TEXTS[0])], [])
     gone = RerankedConfig(model=str(tmp_path / "gone"), device="cpu")

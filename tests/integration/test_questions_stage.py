@@ -30,7 +30,7 @@ TEXT = "The {part} of the plane is looked at by a mechanic, who turns it {number
 
 
 def write(part: str) -> str:
-    """What the model writes of the page of a part."""
+    """The model's draft from the page of a part."""
     question, answer = f"How many turns does the mechanic give the {part}?", "many times"
     match part:
         case "rotor":

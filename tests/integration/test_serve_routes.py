@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from app_settings import build_app_settings
+from embedded_tokenizer import write_tokenizer
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from starlette.testclient import TestClient
 from web_servers import reply, serve
@@ -139,7 +140,8 @@ def test_an_engine_has_room_for_adapters_where_some_are_served_or_may_be(tmp_pat
 
 @pytest.fixture(scope="module")
 def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY)
+    folder = tmp_path_factory.mktemp("model")
+    return write_model(folder, write_tokenizer(folder), SHAPES_TINY)
 
 
 def test_a_request_makes_the_endpoint_fetch_nothing_and_unpack_no_huge_picture(vision_model: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def run_loop(folder: Path, teacher: Callable[[dict[str, Any], int], Answer], *op
 
 
 def read_actions(run_dir: Path, policy: str) -> set[str]:
-    """What the replies of a policy were in the evaluation."""
+    """The kinds of replies of a policy in the evaluation."""
     rollouts = pl.read_parquet(run_dir / "evaluate" / "rollouts" / "*" / "trajectories" / "*.parquet")
     rollouts = rollouts.filter(pl.col("provenance").struct.field("policy") == policy)
     assert rollouts.height == NUM_TEST_PARTS * len(FACTS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from embedded_tokenizer import write_tokenizer
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from replayed_rollouts import (
@@ -34,7 +35,6 @@ from drag_ray.corpus.image_degradation import degrade
 from drag_ray.corpus.image_store import DIR_NAME, ImageStore, ImageStores, encode
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.generate import list_images
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator
@@ -178,7 +178,7 @@ def test_a_worse_picture_is_what_the_engine_the_tool_that_restores_it_and_traini
 
 
 def measure_edges(image: Image.Image) -> float:
-    """How much neighbouring pixels differ."""
+    """The mean difference of neighbouring pixels."""
     return float(np.abs(np.diff(np.asarray(image.convert("L"), dtype=float), axis=1)).mean())
 
 
@@ -187,7 +187,7 @@ def test_a_batch_of_another_prompt_or_of_other_pixels_is_refused(
 ) -> None:
     rows = format_steps(rolled, tmp_path)
     other = write_model(
-        tmp_path / "other", embedded_model_dir(), SHAPES_TINY, max_pixels=128 * 128
+        tmp_path / "other", write_tokenizer(tmp_path / "other"), SHAPES_TINY, max_pixels=128 * 128
     )  # which cuts images otherwise
     with pytest.raises(
         DataError, match=r"row 8 \(\S+\): the prompt of a reply becomes \d+ tokens with 1 images.*Set engine\.model"

@@ -29,7 +29,7 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None, model: str)
     the finetune stage's own is not what was written."""
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
     if not config.adapters and finetune_dir:
-        refuse_damage(finetune_dir, whole=True, but=(MERGED_DIR_NAME,))
+        refuse_damage(finetune_dir, whole=True, quick_folders=(MERGED_DIR_NAME,))
         whole_dir = find_model(finetune_dir)
         if any(found and Path(model).exists() and found.samefile(model) for found in (whole_dir, find_merged(finetune_dir))):
             return {}  # it has learned what the adapter has

@@ -108,7 +108,7 @@ class LiveIndex:
         """The service of what lies there, checked as at the start."""
         for folder in folders.list_all():
             require_manifest(folder.path)
-            refuse_damage(folder.path, whole=True, but=(image_store.DIR_NAME, question_images.DIR_NAME))
+            refuse_damage(folder.path, whole=True, quick_folders=(image_store.DIR_NAME, question_images.DIR_NAME))
         check_groups(self._settings.keys, read_access_column(folders.index.path / "search_index"))
         check_index(folders.index.path, folders.embed.path if folders.embed else None, self._settings)
         service = self._open(folders)

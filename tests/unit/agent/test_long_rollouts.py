@@ -68,6 +68,7 @@ def roll_out(environment: SearchEnvironment, num_turns: int, text_searches: int 
     return trajectory, engine
 
 
+@pytest.mark.seconds
 def test_what_prompts_have_in_common_is_in_memory_once_and_turns_take_no_longer(new_pages: SearchEnvironment) -> None:
     trajectory, _ = roll_out(new_pages, 50)
     last = trajectory.turns[-1].reply.prompt_token_ids
@@ -94,6 +95,7 @@ def test_where_old_texts_leave_the_prompt_what_is_asked_grows_with_the_turns_alo
     assert num_objects[50] < 2.2 * num_objects[25]
 
 
+@pytest.mark.seconds
 def test_files_grow_with_turns_and_not_with_their_square(new_pages: SearchEnvironment, tmp_path: Path) -> None:
     num_bytes: dict[int, int] = {}
     for num_turns in (25, 50):

@@ -111,6 +111,7 @@ def call(body: dict[str, Any], number: int) -> Answer:
     return Answer(REPLIES[turn].removesuffix("</tool_call>"))
 
 
+@pytest.mark.seconds
 async def test_an_endpoint_calls_as_a_local_model_and_is_told_in_words(environment: SearchEnvironment, tmp_path: Path) -> None:
     with serve_chat(call) as served:
         config = EngineConfig.model_validate({"backend": "openai", "model": "m", "endpoint": {"address": served.address}})

@@ -74,6 +74,7 @@ def write(request: Request) -> str:
 
 @pytest.mark.parametrize("protocol", ["tags", "tools"])
 @pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.seconds
 def test_a_baseline_searches_once_and_is_scored_like_any_policy(name: str, protocol: str, searcher: Searcher) -> None:
     trajectory = ask(name, searcher, ScriptedEngine(write), protocol=protocol)
     assert trajectory.error == ""

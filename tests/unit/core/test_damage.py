@@ -152,6 +152,7 @@ def read_outcome(run_dir: Path, name: str) -> dict[str, bytes]:
     return {path: (run_dir / name / path).read_bytes() for path in checksums.list_files(run_dir / name)}
 
 
+@pytest.mark.seconds
 def test_only_the_rollouts_of_a_damaged_file_are_done_again(run_dir: Path) -> None:
     victim, other = journal.list_files(run_dir / "collect", "trajectories")
     written_at = other.stat().st_mtime_ns
@@ -177,6 +178,7 @@ def test_every_byte_of_a_large_file_is_looked_at_on_demand(run_dir: Path, capsys
     assert "damaged (adapter/adapter_model.safetensors: holds other bytes" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_what_only_a_reader_sees_is_mended(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -138,6 +138,7 @@ def test_no_stage_works_if_one_cannot_or_would_miss_its_rows(run_dir: Path, opti
         runner.run_stages(runner.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
 
 
+@pytest.mark.seconds
 def test_what_machines_cost_is_noted_beside_the_outcome(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: time.sleep(0.05) or {"rows": 1})
     monkeypatch.setattr(runner, "count_machines", lambda: (8, 64))

@@ -54,6 +54,7 @@ def test_stages_are_added_up_and_a_question_has_its_price(tmp_path: Path, capsys
     assert (collect.address, collect.total, collect.forecast(1000).total) == ("collect", 6.0, 30.0)
 
 
+@pytest.mark.seconds
 def test_policies_of_an_evaluation_share_its_cost_by_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ranks = {"question": [1, 1, 1, 1], "base": [1, None, None, None], "tuned": [1, 1, None, None]}
     seconds = {"question": 0.0, "base": 1.0, "tuned": 3.0}

@@ -68,6 +68,7 @@ def test_a_page_keeps_so_many_addresses_once_each_and_none_that_is_too_long(monk
     assert add_links(page, ["x" * 2000, "\n", "\0", "tel:1", "#top", "JavaScript:x()", "c:\\a.md"]) is page
 
 
+@pytest.mark.seconds
 def test_of_very_many_links_the_first_are_kept(tmp_path: Path) -> None:
     [found] = read(tmp_path / "a.html", b"<pre>" + b"".join(b"<a href=%d.html></a>" % number for number in range(200_000)))
     assert len(found) == 1000

@@ -36,6 +36,7 @@ def list_pages(*numbers: int) -> list[Evidence]:
     return [Evidence("a.pdf", number) for number in numbers]
 
 
+@pytest.mark.seconds
 def test_pages_share_a_number_if_they_nearly_duplicate_each_other_and_only_then() -> None:
     found = find_near_duplicates(build_pages(TEXTS), list_pages(1, 2, 3, 4, 5, 6))
     assert list(found) == list_pages(1, 2, 3, 4, 5, 6)

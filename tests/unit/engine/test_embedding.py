@@ -37,6 +37,7 @@ def embed_alone(model_dir: Path, text: str) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
+@pytest.mark.seconds
 def test_padded_batches_give_what_each_text_gives_alone(model_dir: Path) -> None:
     vectors = build_embedder(model_dir, batch_size=2).embed_queries(TEXTS)
     assert (vectors.shape, vectors.dtype) == ((5, 16), np.float32)

@@ -48,6 +48,7 @@ def test_numbers_are_a_preset_of_their_own_that_a_record_tells() -> None:
             CollectConfig(presets=(name,))
 
 
+@pytest.mark.seconds
 def test_a_build_for_gpus_on_a_machine_without_one_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm import platforms
     from vllm.platforms.interface import UnspecifiedPlatform

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from embedded_tokenizer import load_shared_tokenizer, write_tokenizer
+from embedded_tokenizer import VOCABULARY, load_shared_tokenizer, write_tokenizer
 from embedding_models import WORDS, write_cross_encoder, write_embedding_model
 from factories import build_page
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -35,7 +35,7 @@ from drag_ray.serve.settings import _check_searches
 
 QUESTION = "rotor speed"
 TINY: dict[str, Any] = {
-    "vocab_size": 49_152,  # of the embedded model, whose tokens they read
+    "vocab_size": VOCABULARY,
     "hidden_size": 16,
     "intermediate_size": 16,
     "num_hidden_layers": 1,

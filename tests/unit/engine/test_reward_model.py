@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from embedded_tokenizer import load_shared_tokenizer, write_tokenizer
+from embedded_tokenizer import VOCABULARY, load_shared_tokenizer, write_tokenizer
 from qwen3_vl_shapes import SHAPES_TINY, write_model, write_random_weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from drag_ray.engine.encoders.reward_model import RewardModel
-from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import TrainError
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.seconds
 PROMPT = [{"role": "system", "content": "Search."}, {"role": "user", "content": "Where is the pump?"}]
 REPLIES = ["<search>pump</search>", "<search>fuel pump location</search>", "<search>where</search>"]
 SHAPES: dict[str, Any] = {
-    "vocab_size": 49152,
+    "vocab_size": VOCABULARY,
     "hidden_size": 16,
     "intermediate_size": 32,
     "num_hidden_layers": 2,
@@ -43,7 +42,7 @@ def write_text_model(folder: Path) -> None:
 
 def write_vision_model(folder: Path) -> None:
     """A reward model of a family for which transformers has none."""
-    write_model(folder, embedded_model_dir(), SHAPES_TINY)
+    write_model(folder, write_tokenizer(folder), SHAPES_TINY)
     write_random_weights(folder)
     model = load_reward_model(folder, "bfloat16")
     model.score.weight.data *= 100
@@ -65,9 +64,9 @@ def test_replies_to_one_prompt_have_the_rewards_of_their_conversations(folder: P
         conversation = [*PROMPT, {"role": "assistant", "content": reply}]
         ids = tokenizer.apply_chat_template(conversation, return_tensors="pt", return_dict=True)["input_ids"]
         with torch.no_grad():
-            assert reward == pytest.approx(model(ids).logits.item(), abs=0.1)  # bfloat16, in another order
+            assert reward == pytest.approx(model(ids).logits.item(), rel=0.01)  # bfloat16, in another order
     assert max(rewards) - min(rewards) > 1
-    assert scorer.score(PROMPT, REPLIES[::-1]) == pytest.approx(rewards[::-1], abs=0.1)
+    assert scorer.score(PROMPT, REPLIES[::-1]) == pytest.approx(rewards[::-1], rel=0.01)
 
 
 def test_a_model_that_writes_or_cannot_have_a_head_is_refused(tmp_path: Path) -> None:

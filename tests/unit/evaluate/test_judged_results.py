@@ -62,6 +62,7 @@ def build_judge(served: ChatServer, **terms: Any) -> JudgeConfig:
     return JudgeConfig.model_validate({"enabled": True, "engine": {"backend": "openai", "model": "judge", "endpoint": endpoint}})
 
 
+@pytest.mark.seconds
 def test_each_answer_is_judged_once_and_what_needs_no_judge_is_not_asked(tmp_path: Path) -> None:
     with serve_chat(answer) as served:
         judge = build_judge(served, prompt_price=1000.0, completion_price=10_000.0)

@@ -197,6 +197,7 @@ def test_policies_with_other_search_settings_are_refused(field):
         compute_results(rollouts, [build_question()])
 
 
+@pytest.mark.seconds
 def test_thousands_of_questions_take_less_than_a_second():
     questions = [build_question(id=f"q{number}", answers=()) for number in range(2000)]
     rollouts = [build_trajectory(build_search(evidence_rank=2), build_answer(), question=question) for question in questions]

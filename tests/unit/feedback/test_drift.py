@@ -58,6 +58,7 @@ def test_one_client_and_chance_say_nothing() -> None:
     assert "Too few voices" in format_drift(measure(), Path("RUN"))
 
 
+@pytest.mark.seconds
 def test_the_command_asks_the_index_for_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finish_index(tmp_path, [build_page(file="a.pdf", page_number=1, text="How does it turn? The rotors do at full speed.")], [])
     (tmp_path / "feedback").mkdir()

@@ -63,6 +63,7 @@ def test_the_interval_and_the_decisions_mirror_each_other() -> None:
     assert mirror.compute_interval() == pytest.approx((1 - high, 1 - low))
 
 
+@pytest.mark.seconds
 def test_looking_after_every_vote_promotes_no_oftener_than_alpha() -> None:
     decisions = Counter[str | None]()
     for seed in range(1000):

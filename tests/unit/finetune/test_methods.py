@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 from conversation_cases import say
+from embedded_tokenizer import VOCABULARY
 from pydantic import ValidationError, create_model
-from training_cases import describe_job
+from training_cases import SHAPE, describe_job
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from drag_ray.engine.conversation import PromptCompletion, Row
@@ -39,10 +40,7 @@ ParrotConfig = create_model(
 
 
 def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    config = LlamaConfig(
-        vocab_size=49152, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1
-    )
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    LlamaForCausalLM(LlamaConfig(**SHAPE | {"vocab_size": VOCABULARY})).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     row = {"prompt": [say("user", "Who rows?")], "completion": [say("assistant", "Polly")]}
     (tmp_path / "train.jsonl").write_text(json.dumps(row))

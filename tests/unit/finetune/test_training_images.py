@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from embedded_tokenizer import write_tokenizer
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoProcessor
@@ -30,7 +31,8 @@ SEARCH = "<search>rotor</search>"
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256))
+    folder = tmp_path_factory.mktemp("model")
+    return str(write_model(folder, write_tokenizer(folder), SHAPES_TINY, max_pixels=256 * 256))
 
 
 @pytest.fixture(scope="module")

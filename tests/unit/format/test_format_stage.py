@@ -157,6 +157,7 @@ def test_a_file_that_leaks_stops_the_stage(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "format" / "manifest.json").exists()
 
 
+@pytest.mark.seconds
 def test_other_trainers_get_files_of_their_own(tmp_path: Path) -> None:
     counts = run_both(tmp_path, build_records(), exports=("llama_factory", "ms_swift"))
     exports = tmp_path / "format" / "exports"

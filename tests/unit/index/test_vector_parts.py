@@ -52,6 +52,7 @@ def test_parts_are_named_and_cut_by_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not {*plan_parts(Path("parts"), [0, 2, 4, 8])} & {*parts}
 
 
+@pytest.mark.seconds
 def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
     embedder = WindowEmbedder(config, index_dir / PAGES_NAME)
     paths = [tmp_path / "parts" / f"{number}.npz" for number in range(3)]
@@ -119,6 +120,7 @@ def pictured(tmp_path: Path) -> tuple[Path, list[str]]:
     return tmp_path, keys
 
 
+@pytest.mark.seconds
 def test_each_picture_of_a_page_has_one_vector_with_the_row_of_its_page(pictured: tuple[Path, list[str]]) -> None:
     folder, keys = pictured
     config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")), batch_size=1)

@@ -87,6 +87,7 @@ def read_rewards(run_dir: Path) -> dict[str, float]:
     return dict(rows.select("trajectory_id", "reward").iter_rows())
 
 
+@pytest.mark.seconds
 def test_the_reward_of_opensearch_vl_has_the_judges_accuracy_and_quality_of_queries(collected: Path) -> None:
     with serve_chat(judge) as served:
         counts = process(collected, served, {"prompt_price": 1000.0, "completion_price": 10_000.0}, reward="opensearch_vl")

@@ -85,7 +85,9 @@ def take(machine: Machine, stage_dir: Path, **options: Any) -> Course:
     return course
 
 
-@pytest.mark.parametrize(("max_lag", "every"), [(0, 1), (1, 3), pytest.param(1, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("max_lag", "every"), [(0, 3), (1, 3), *(pytest.param(lag, 1, marks=pytest.mark.slow) for lag in (0, 1))]
+)
 def test_a_course_that_is_killed_anywhere_comes_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_lag: int, every: int
 ) -> None:

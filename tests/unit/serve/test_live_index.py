@@ -99,6 +99,7 @@ async def test_a_filter_of_a_request_that_outlasts_its_index_does_not_hold_that(
         gc.enable()
 
 
+@pytest.mark.seconds
 async def test_of_a_large_index_fewer_filters_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for num_pages, num_kept in ((NUM_PAGES * 9, 9), (1, 4), (10**9, 64)):
         monkeypatch.setattr(served_index, "_KEPT_PAGES", num_pages)

@@ -58,6 +58,7 @@ def client(review: Review) -> TestClient:
     return client
 
 
+@pytest.mark.seconds
 def test_the_page_has_the_questions_their_pages_and_the_verdicts(client: TestClient, review: Review) -> None:
     page = client.get("/")
     nonce = page.headers["content-security-policy"].partition("'nonce-")[2].partition("'")[0]

@@ -52,6 +52,7 @@ async def call(workspace: Workspace, **arguments: object) -> CallOutcome:
     return await caller.call(json.dumps(arguments), workspace, CallLimits(60, 1000))
 
 
+@pytest.mark.seconds
 async def test_a_picture_or_words_find_the_pages_that_are_nearest(workspace: Workspace, index_dir: Path) -> None:
     outcome = await call(workspace, image="image_1", pages=1)
     assert (outcome.error, outcome.text) == ("", "Pages with such pictures, the likest first:")
