@@ -1,8 +1,9 @@
 """The documents that an earlier index has read: those that have not changed are not read again.
 
 `documents.parquet` in the folder of the index has the rows of all parts (see `document_parts`) in the order of the documents,
-each with its document, as a path from the folder of all, and the hash of the document's bytes. Its metadata says how they were
-read. It takes part in nothing else: whoever reads the index reads its pages.
+each with its document, as a path from the folder of all, and the hash of the document's bytes. The text of a row that became a
+page is in the page table alone. Its metadata says how the documents were read. It takes part in nothing else: whoever reads the
+index reads its pages.
 """
 
 import hashlib
@@ -23,9 +24,11 @@ from drag_ray.corpus import page_images
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.problems import Problem, read_one
-from drag_ray.corpus.readers.document_parts import PAGE_ROWS
+from drag_ray.corpus.readers.document_parts import PAGE_KEY, PAGE_ROWS
 from drag_ray.errors import DataError
 from drag_ray.index.config import READERS
+from drag_ray.search.index import PAGES_NAME
+from drag_ray.search.page_table import map_pages
 from drag_ray.stage_runs.damage import read_list
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import Identity
@@ -43,10 +46,12 @@ _UNREAD = {
 _FORMER = {"corpus.ocr_min_chars": 100, "corpus.document_text_mib": 64, "corpus.document_total_cpu_s": 36_000.0}
 """Constants that were options: an earlier index says what they were then."""
 _GROUP_ROWS = 8_192
-"""of the table that are in memory at once"""
+"""of the table that are written at once"""
 _MAX_HASHED_BYTES = 16 * 2**30
 """A larger document is read again each time: a file without contents may say that it has millions of times as many."""
 _KEY = ["document", "content"]
+_SCHEMA = PAGE_ROWS.append(pa.field("content", pa.string()))
+_PAGES_PATH = f"search_index/{PAGES_NAME}"
 _METADATA, _FOLDER = "drag_ray.reading", "folder"
 
 
@@ -80,38 +85,50 @@ class KeptDocuments:
             "removed_documents": self.num_removed,
         }
 
-    def write(self, part_paths: Sequence[Path], stage_dir: Path, reading_options: dict[str, Any]) -> Path:
-        """Write the table with what is kept and what was read, take the images of what is kept, and return the table's path.
+    def gather(self, part_paths: Sequence[Path], parts_dir: Path) -> pl.DataFrame:
+        """The rows of what is kept and what was read, as `PAGE_ROWS` with the contents, in the order of the documents.
 
         Raises:
-            ArtifactError: a part cannot be read, or the disk refuses.
+            ArtifactError: a part cannot be read.
         """
-        table_path = stage_dir / TABLE_NAME
         sources = []
         if part_paths:
             parts = pl.scan_parquet(list(part_paths), glob=False).rename({"document": "path"})
             read = self._list_read().lazy().select(*_KEY, "path", "rank")
-            sources.append(parts.join(read, on="path", how="inner", maintain_order="left").drop("path"))
+            sources.append(parts.join(read, on="path", how="inner", maintain_order="left"))
         if self.rows is not None:
             ranks = self.listed.lazy().select(*_KEY, "rank")
             sources.append(self.rows.join(ranks, on=_KEY, how="inner", maintain_order="left"))
-        schema = PAGE_ROWS.append(pa.field("content", pa.string())).with_metadata({_METADATA: json.dumps(reading_options)})
         # Both are in the order of the documents, which is that of their names.
         rows = reduce(
-            lambda one, other: one.merge_sorted(other, "rank"), (source.select(*schema.names, "rank") for source in sources)
+            lambda one, other: one.merge_sorted(other, "rank"), (source.select(*_SCHEMA.names, "rank") for source in sources)
         )
+        with reading(parts_dir, f"Run: rm -r {parts_dir}, and the same command again: it reads the documents anew."):
+            return rows.drop("rank").collect()
+
+    def write(self, rows: pl.DataFrame, pages: pl.DataFrame, stage_dir: Path, reading_options: dict[str, Any]) -> None:
+        """Write the table, and take the images of what is kept.
+
+        Args:
+            rows: see `gather`.
+            pages: that became of them (see `document_parts.merge_rows`).
+
+        Raises:
+            ArtifactError: the disk refuses.
+        """
+        is_page = pl.int_range(pl.len(), dtype=pl.UInt32).is_in(pages["order"].implode())
+        table = rows.with_columns(text=pl.when(is_page).then(pl.lit(None, pl.String)).otherwise("text"))
+        schema = _SCHEMA.with_metadata({_METADATA: json.dumps(reading_options)})
         with (
-            reading(stage_dir),
-            artifacts.whole_or_absent(table_path) as scratch,
+            artifacts.whole_or_absent(stage_dir / TABLE_NAME) as scratch,
             # Arrow's writer: Polars says of a full disk what it says of a damaged part.
             pq.ParquetWriter(scratch, schema, compression="zstd") as writer,
         ):
-            for batch in rows.drop("rank").collect_batches(chunk_size=_GROUP_ROWS, maintain_order=True):
+            for batch in table.iter_slices(_GROUP_ROWS):
                 writer.write_table(batch.to_arrow().cast(schema))
-        if self.rows is not None and self.images_dir is not None:
-            images = self.rows.select("image").filter(pl.col("image") != "").unique().collect()["image"]
-            ImageStore(stage_dir / page_images.DIR_NAME).take_over(self.images_dir, images)
-        return table_path
+        if self.images_dir is not None:
+            images = rows["image"].drop_nulls().unique()
+            ImageStore(stage_dir / page_images.DIR_NAME).take_over(self.images_dir, images.filter(images != ""))
 
     def _list_read(self) -> pl.DataFrame:
         """The documents that were read; one that has changed since it was hashed has no content, so that it is read again."""
@@ -151,15 +168,17 @@ def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, r
         images_dir = earlier_dir / page_images.DIR_NAME
         there = pl.Series(["", *ImageStore(images_dir).list_keys()], dtype=pl.String)
         has_images = pl.col("image").list.eval(pl.element().is_null() | pl.element().is_in(there.implode())).list.all()
-        whole = known.filter(~pl.col("is_broken") & has_images & (pl.col("content") != ""))
-    kept = listed.join(whole.with_columns(is_kept=pl.lit(True)), on=_KEY, how="left", maintain_order="left")
+        sound = known.filter(~pl.col("is_broken") & has_images & (pl.col("content") != ""))
+    kept = listed.join(sound.with_columns(is_kept=pl.lit(True)), on=_KEY, how="left", maintain_order="left")
     kept = kept.select(*listed.columns, pl.col("is_kept").fill_null(False))
     num_removed = known.join(listed, on="document", how="anti")["document"].n_unique()
     # Places and reasons name documents by their whole paths, within which the name of the folder may come again.
     folders = (f"{reading[_FOLDER]}/" for reading in (_read_reading(earlier_dir), reading_options))
     named = pl.col("place", "reason").str.replace(*folders, literal=True)
     taken = rows.with_columns(named).join(kept.lazy().filter("is_kept"), on=_KEY, how="semi", maintain_order="left")
-    return KeptDocuments(kept, num_removed, taken if kept["is_kept"].any() else None, images_dir)
+    pages = pl.DataFrame(map_pages(earlier_dir / _PAGES_PATH).select([*PAGE_KEY, "text"])).lazy()
+    whole = taken.join(pages, on=PAGE_KEY, how="left", maintain_order="left").with_columns(pl.coalesce("text", "text_right"))
+    return KeptDocuments(kept, num_removed, whole if kept["is_kept"].any() else None, images_dir)
 
 
 def _list_contents(documents: Sequence[Path], root: Path) -> pl.DataFrame:
@@ -196,10 +215,10 @@ def _digest(path: Path) -> str:
 
 def _find_problem(earlier_dir: Path, reading_options: dict[str, Any]) -> str:
     """The reason why nothing of an earlier index can be kept; empty where it can."""
-    path = earlier_dir / TABLE_NAME
-    listed = read_list(earlier_dir, artifacts.require_manifest(earlier_dir)) or []
-    if not any(checksum.path == TABLE_NAME and not checksums.compare(path, checksum) for checksum in listed):
-        return f"{path} is missing (as in an index of an earlier version) or was changed"
+    listed = {checksum.path: checksum for checksum in read_list(earlier_dir, artifacts.require_manifest(earlier_dir)) or []}
+    for path in (TABLE_NAME, _PAGES_PATH):
+        if path not in listed or checksums.compare(earlier_dir / path, listed[path]):
+            return f"{earlier_dir / path} is missing (as in an index of an earlier version) or was changed"
     earlier = _read_reading(earlier_dir)
     others = [name for name in (earlier | reading_options) if earlier.get(name) != reading_options.get(name) and name != _FOLDER]
     return f"those of the earlier index were read with another {', '.join(others)}" if others else ""

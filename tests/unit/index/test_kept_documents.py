@@ -24,6 +24,8 @@ from drag_ray.index.kept_documents import TABLE_NAME, KeptDocuments, describe_re
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import compute_identity
 from drag_ray.pipeline.stages import STAGES
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
@@ -69,7 +71,11 @@ def build(
         meanwhile(root)
         for path, part in parts.items():
             document_parts.write_part(path, part, read)
-        kept.write(list(parts), stage_dir, reading)
+        rows = kept.gather(list(parts), stage_dir / ".parts")
+        pages, _ = document_parts.merge_rows(rows)
+        kept.write(rows, pages, stage_dir, reading)
+        document_parts.write_pages(stage_dir / "pages.parquet", pages)
+        build_index(stage_dir / "pages.parquet", stage_dir / "search_index", SearchConfig())
         folder.finish({})
     return kept
 
@@ -92,8 +98,9 @@ def change_much(root: Path) -> None:
         (change_much, (3, 3, 1)),
         (lambda root: (root / "red.png").rename(root / "green.png"), (4, 2, 1)),
         (lambda root: (root / "red.png").write_bytes((root / "blue.png").read_bytes()), (4, 2, 0)),
+        (lambda root: (root / "a.md").unlink(), (4, 1, 1)),
     ],
-    ids=["nothing", "much", "a name", "a twin"],
+    ids=["nothing", "much", "a name", "a twin", "the first of two"],
 )
 def test_what_is_kept_and_read_is_what_is_read_from_nothing(
     root: Path, tmp_path: Path, change: Change, counts: tuple[int, int, int]
@@ -109,9 +116,8 @@ def test_what_is_kept_and_read_is_what_is_read_from_nothing(
     assert stores[0].list_keys() == stores[1].list_keys()
     for key in stores[0].list_keys():
         stores[0].open(key)
-    merged = [document_parts.merge_parts([tmp_path / name / TABLE_NAME]) for name in ("second", "anew")]
-    assert merged[0][0].equals(merged[1][0])
-    assert merged[0][1] == merged[1][1]
+    pages = [pl.read_parquet(tmp_path / name / "pages.parquet") for name in ("second", "anew")]
+    assert pages[0].equals(pages[1])
 
 
 def test_documents_that_have_moved_are_named_where_they_are(root: Path, tmp_path: Path) -> None:
@@ -165,11 +171,11 @@ def test_a_full_disk_is_said(root: Path, tmp_path: Path) -> None:
     build(root, tmp_path / "first")
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(ArtifactError, match=r"documents\.parquet: cannot be written .*Free some space"):
+        with pytest.raises(ArtifactError, match=r"pages\.parquet: cannot be written .*Free some space"):
             build(root, tmp_path / "second", tmp_path / "first")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not (tmp_path / "second" / TABLE_NAME).exists()
+    assert not (tmp_path / "second" / "pages.parquet").exists()
 
 
 def test_documents_are_kept_without_the_packages_that_do_ocr(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
