@@ -1,15 +1,16 @@
 """The documents that an earlier index has read: those that have not changed are not read again.
 
 `documents.parquet` in the folder of the index has the rows of all parts (see `document_parts`) in the order of the documents,
-each with its document, as a path from the folder of all, and the hash of the document's bytes. The text of a row that became a
-page is in the page table alone. Its metadata says how the documents were read. It takes part in nothing else: whoever reads the
-index reads its pages.
+each with its document, as a path from the folder of all, the hash of the document's bytes, and the state of its file then: while
+that is the same, the bytes are not read to be compared. The text of a row that became a page is in the page table alone. The
+table's metadata says how the documents were read. It takes part in nothing else: whoever reads the index reads its pages.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -47,10 +48,12 @@ _FORMER = {"corpus.ocr_min_chars": 100, "corpus.document_text_mib": 64, "corpus.
 """Constants that were options: an earlier index says what they were then."""
 _GROUP_ROWS = 8_192
 """of the table that are written at once"""
+_SETTLED_NS = 2 * 10**9
+"""A file that was written so shortly ago can be written again, and its state be the same: clocks of file systems are coarse."""
 _MAX_HASHED_BYTES = 16 * 2**30
 """A larger document is read again each time: a file without contents may say that it has millions of times as many."""
 _KEY = ["document", "content"]
-_SCHEMA = PAGE_ROWS.append(pa.field("content", pa.string()))
+_SCHEMA = pa.schema([*PAGE_ROWS, pa.field("content", pa.string()), pa.field("state", pa.string())])
 _PAGES_PATH = f"search_index/{PAGES_NAME}"
 _METADATA, _FOLDER = "drag_ray.reading", "folder"
 
@@ -60,7 +63,8 @@ class KeptDocuments:
     """The documents of an index, and what an earlier one has read of them.
 
     Attributes:
-        listed: `path`, `state`, `document`, `content`, `rank`, a row each in order; those with `is_kept` are not read again.
+        listed: `path`, `state`, `settled` (the state, unless it is too young to say that a file is the same), `document`,
+            `content`, `rank`, a row each in order; those with `is_kept` are not read again.
         num_removed: documents that the earlier index has and this one has not.
         rows: those of the documents that are kept; None where none is.
         images_dir: the store of their images.
@@ -94,11 +98,11 @@ class KeptDocuments:
         sources = []
         if part_paths:
             parts = pl.scan_parquet(list(part_paths), glob=False).rename({"document": "path"})
-            read = self._list_read().lazy().select(*_KEY, "path", "rank")
+            read = self._list_read().lazy().select(*_KEY, "path", "rank", state="settled")
             sources.append(parts.join(read, on="path", how="inner", maintain_order="left"))
         if self.rows is not None:
-            ranks = self.listed.lazy().select(*_KEY, "rank")
-            sources.append(self.rows.join(ranks, on=_KEY, how="inner", maintain_order="left"))
+            ranks = self.listed.lazy().select(*_KEY, "rank", state="settled")
+            sources.append(self.rows.drop("state").join(ranks, on=_KEY, how="inner", maintain_order="left"))
         # Both are in the order of the documents, which is that of their names.
         rows = reduce(
             lambda one, other: one.merge_sorted(other, "rank"), (source.select(*_SCHEMA.names, "rank") for source in sources)
@@ -145,7 +149,8 @@ def describe_reading(corpus: CorpusConfig, identity: Identity, root: Path) -> di
 
 
 def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, reading_options: dict[str, Any]) -> KeptDocuments:
-    """Compare documents with those that an earlier index has read, by the hash of their bytes.
+    """Compare documents with those that an earlier index has read, by the hash of their bytes, which are not read where nobody
+    has written the file since.
 
     One that could not be read, or compared, or has lost an image, is read again; all are where they would be read otherwise now.
 
@@ -155,20 +160,23 @@ def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, r
         earlier_dir: the folder of the earlier index, finished.
         reading_options: see `describe_reading`.
     """
-    listed = _list_contents(documents, root)
     problem = _find_problem(earlier_dir, reading_options) if earlier_dir else ""
     if earlier_dir is None or problem:
         if problem:
             _logger.info(f"All documents are read: {problem}.")
-        return KeptDocuments(listed.with_columns(is_kept=pl.lit(False)))
+        return KeptDocuments(_list_contents(documents, root, {}).with_columns(is_kept=pl.lit(False)))
     rows = pl.scan_parquet(earlier_dir / TABLE_NAME)
     with reading(earlier_dir):
+        if "state" not in rows.collect_schema():  # as of an earlier version
+            rows = rows.with_columns(state=pl.lit(""))
         is_broken = (pl.col("kind") == "broken_file").any()
-        known = rows.group_by(_KEY).agg(is_broken.alias("is_broken"), pl.col("image").unique()).collect()
+        known = rows.group_by(*_KEY, "state").agg(is_broken.alias("is_broken"), pl.col("image").unique()).collect()
         images_dir = earlier_dir / page_images.DIR_NAME
         there = pl.Series(["", *ImageStore(images_dir).list_keys()], dtype=pl.String)
         has_images = pl.col("image").list.eval(pl.element().is_null() | pl.element().is_in(there.implode())).list.all()
         sound = known.filter(~pl.col("is_broken") & has_images & (pl.col("content") != ""))
+    states = {(document, state): content for document, content, state in known.select(*_KEY, "state").iter_rows() if state}
+    listed = _list_contents(documents, root, states)
     kept = listed.join(sound.with_columns(is_kept=pl.lit(True)), on=_KEY, how="left", maintain_order="left")
     kept = kept.select(*listed.columns, pl.col("is_kept").fill_null(False))
     num_removed = known.join(listed, on="document", how="anti")["document"].n_unique()
@@ -181,12 +189,16 @@ def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, r
     return KeptDocuments(kept, num_removed, whole if kept["is_kept"].any() else None, images_dir)
 
 
-def _list_contents(documents: Sequence[Path], root: Path) -> pl.DataFrame:
-    states = [_read_state(path) for path in documents]  # before their bytes are
-    with ThreadPoolExecutor() as pool:
-        contents = list(pool.map(_hash, documents))
+def _list_contents(documents: Sequence[Path], root: Path, known: Mapping[tuple[str, str], str]) -> pl.DataFrame:
+    """The documents, their bytes by what is known of those of a name and a state."""
+    now_ns, states = time.time_ns(), [_read_state(path) for path in documents]  # before their bytes are
+    settled = [state if state and int(state.split()[-1]) < now_ns - _SETTLED_NS else "" for state in states]
     names = [str(path).removeprefix(f"{_find_folder(root)}/") for path in documents]
-    columns = {"path": list(map(str, documents)), "state": states, "document": names, "content": contents}
+    found = [known.get(key, "") for key in zip(names, states, strict=True)]
+    with ThreadPoolExecutor() as pool:
+        hashed = pool.map(_hash, (path for path, content in zip(documents, found, strict=True) if not content))
+        contents = [content or next(hashed) for content in found]
+    columns = {"path": list(map(str, documents)), "state": states, "settled": settled, "document": names, "content": contents}
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).with_row_index("rank")
 
 
@@ -195,9 +207,10 @@ def _find_folder(root: Path) -> Path:
 
 
 def _read_state(path: Path) -> str:
-    """A mark that is another after every write of a document; empty where it cannot be told."""
+    """A mark that is another after every write of a document; empty where it cannot be told. It ends with the time of the last
+    change, which no program sets."""
     status = read_one("broken_file", str(path), path.stat)
-    return "" if isinstance(status, Problem) else f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    return "" if isinstance(status, Problem) else f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _hash(path: Path) -> str:

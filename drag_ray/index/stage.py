@@ -100,13 +100,12 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     problems += page_problems + metadata_problems + question_problems + overlaps
     problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path, corpus.metadata: metadata_path})
     kept.write(rows, pages, folder.path, reading)
-    document_parts.write_pages(folder.path / "pages.parquet", pages)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(rows))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
     earlier_dir = folder.earlier / "search_index" if folder.earlier else None
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir)
+    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir, pages)
     counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:

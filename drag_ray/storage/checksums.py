@@ -65,11 +65,35 @@ def list_files(folder: Path, leave_out: Collection[str] = ()) -> list[str]:
     return sorted(_walk(folder, leave_out))
 
 
-def compute_checksums(folder: Path, paths: Iterable[str], trust_names: bool = True) -> list[Checksum]:
-    """The checksums of these files. `trust_names`: take the hash in the name of a file of a journal, and of a page image, for
-    that of its bytes."""
+def compute_checksums(
+    folder: Path, paths: Iterable[str], trust_names: bool = True, known: Iterable[Checksum] = ()
+) -> list[Checksum]:
+    """The checksums of these files.
+
+    Args:
+        trust_names: take the hash in the name of a file of a journal, and of a page image, for that of its bytes.
+        known: those of files that need not be read.
+    """
+    given = {checksum.path: checksum for checksum in known}
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        return list(pool.map(lambda path: _compute_checksum(folder, path, trust_names), paths))
+        return list(pool.map(lambda path: given.get(path) or _compute_checksum(folder, path, trust_names), paths))
+
+
+def read_inner(folder: Path, paths: Iterable[str]) -> Iterator[Checksum]:
+    """The checksums of files of a folder by the lists of folders within it; of those alone that were not written since.
+
+    Args:
+        paths: of its files.
+    """
+    there = set(paths)
+    for path in sorted(there):
+        place, _, name = path.rpartition("/")
+        if place and name == LIST_NAME:
+            written_ns = (folder / path).stat().st_mtime_ns
+            for checksum in parse_list((folder / path).read_text(encoding="utf-8")):
+                inner = f"{place}/{checksum.path}"
+                if inner in there and (folder / inner).stat().st_mtime_ns <= written_ns:
+                    yield checksum._replace(path=inner)
 
 
 def format_list(checksums: Iterable[Checksum]) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.corpus.problems import Problem, read_one
@@ -78,7 +77,6 @@ _MAX_DOCUMENTS = 8
 _MAX_BYTES = 256 * 1024
 """Where a part of small documents ends; larger documents are cut by pages."""
 _MAX_PAGES = 32
-_CHUNK_PAGES = 50_000
 _CHUNK_LINKING_PAGES = 8_000
 """with 64 Ki characters of addresses each, of four bytes: below the 2 GiB that 32-bit offsets can address"""
 PAGE_KEY = ["file", "page_number"]
@@ -169,14 +167,6 @@ def merge_rows(rows: pl.DataFrame, limit: int = 0) -> tuple[pl.DataFrame, list[P
         for file, number, place in ordered.filter(~is_first & ~is_picture).select(*PAGE_KEY, "place").iter_rows()
     ]
     return (kept.head(limit) if limit else kept).drop("place"), problems
-
-
-def write_pages(path: Path, pages: pl.DataFrame) -> None:
-    """Write pages as a table of `PAGES`, a chunk at a time: the strings of one stay below the 2 GiB that 32-bit offsets can
-    address."""
-    with artifacts.whole_or_absent(path) as scratch, pq.ParquetWriter(scratch, schemas.PAGES, compression="zstd") as writer:
-        for chunk in pages.select(schemas.PAGES.names).iter_slices(_CHUNK_PAGES):
-            writer.write_table(chunk.to_arrow().cast(schemas.PAGES))
 
 
 def merge_links(rows: pl.DataFrame) -> pa.Table:

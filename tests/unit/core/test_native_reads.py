@@ -105,7 +105,7 @@ def index_anew(root: Path) -> object:
 
 
 def read_corpus_part(root: Path) -> object:
-    columns = {"rank": 0, "path": "a.pdf", "document": "a.pdf", "state": "", "content": "", "is_kept": False}
+    columns = {"rank": 0, "path": "a.pdf", "document": "a.pdf", "state": "", "settled": "", "content": "", "is_kept": False}
     listed = pl.DataFrame({name: [value] for name, value in columns.items()}, schema_overrides={"rank": pl.UInt32})
     return KeptDocuments(listed).gather([root / "parts" / "0.parquet"], root / "parts").rows()
 

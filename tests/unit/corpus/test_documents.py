@@ -21,6 +21,8 @@ from drag_ray.corpus.readers import document_parts, documents
 from drag_ray.corpus.readers.documents import Span, count_pages, list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import ArtifactError, DataError
+from drag_ray.search import page_table
+from drag_ray.search.page_table import write_source
 
 
 @pytest.fixture
@@ -220,14 +222,14 @@ def test_the_bytes_of_a_part_are_bounded(tmp_path, monkeypatch):
 
 def test_parts_are_merged_in_order_and_repeated_pages_set_aside(tmp_path, reader, monkeypatch):
     monkeypatch.setattr(document_parts, "_MAX_DOCUMENTS", 2)
-    monkeypatch.setattr(document_parts, "_CHUNK_PAGES", 2)
+    monkeypatch.setattr(page_table, "_CHUNK_ROWS", 2)
     documents = [
         write_table(tmp_path / "x.jsonl", ("b", 1, "b1"), ("a", 2, "kept")),
         write_table(tmp_path / "y.jsonl", ("a", 2, "same part"), ("a", -1, "no page")),
         write_table(tmp_path / "z.jsonl", ("a", 2, "other part"), ("a", 1, "a1"), ("a", 10, "a10")),
     ]
     pages, problems = document_parts.merge_rows(pl.read_parquet(write_parts(tmp_path, reader, documents)))
-    document_parts.write_pages(tmp_path / "pages.parquet", pages)
+    write_source(tmp_path / "pages.parquet", pages)
     table = pq.read_table(tmp_path / "pages.parquet")
     assert table.schema.equals(schemas.PAGES, check_metadata=True)
     assert [(row["file"], row["page_number"], row["total_pages"], row["text"]) for row in table.to_pylist()] == [
@@ -252,7 +254,7 @@ def test_parts_without_a_page_give_an_empty_table(tmp_path, reader):
     (tmp_path / "x.pdf").write_bytes(b"no")
     paths = write_parts(tmp_path, reader, [tmp_path / "x.pdf", tmp_path / "gone.pdf"])
     pages, problems = document_parts.merge_rows(pl.read_parquet(paths))
-    document_parts.write_pages(tmp_path / "pages.parquet", pages)
+    write_source(tmp_path / "pages.parquet", pages)
     assert pq.read_table(tmp_path / "pages.parquet").equals(schemas.PAGES.empty_table())
     assert [(Path(problem.place).name, problem.kind) for problem in problems] == [
         ("x.pdf", "broken_file"),
