@@ -17,7 +17,7 @@ LINES = {
     "cli": 730,
     "cluster": 1_230,
     "collect": 190,
-    "corpus": 4_330,
+    "corpus": 4_350,
     "embed": 90,
     "engine": 3_830,
     "evaluate": 5_610,
@@ -25,17 +25,17 @@ LINES = {
     "feedback": 1_760,
     "finetune": 5_750,
     "format": 2_680,
-    "index": 970,
+    "index": 1_000,
     "pipeline": 1_390,
     "process": 2_560,
     "questions": 1_540,
     "recipes": 1_230,
     "rl": 1_030,
     "rollout": 3_140,
-    "search": 3_330,
+    "search": 3_370,
     "serve": 5_810,
     "stage_runs": 780,
-    "storage": 920,
+    "storage": 940,
     "tools": 2_490,
     "transcripts": 730,
     "tune": 520,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 450
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_900
+TEST_LINES = 54_960
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
