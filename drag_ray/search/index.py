@@ -179,7 +179,7 @@ def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segm
     segments_dir = locate_segments(earlier_dir)
     try:
         record = read_record(earlier_dir)
-        check_files(earlier_dir, whole=True, but=(TANTIVY_DIR_NAME,))
+        check_files(earlier_dir, whole=True, but=(f"{TANTIVY_DIR_NAME}/",))
         check_files(segments_dir, segments.STALE_NAME, whole=True)
     except SearchIndexError:
         return None

@@ -8,6 +8,7 @@ A quick look compares the sizes, and the bytes of small files, so that it takes 
 The files of a journal and page images have the hash of their bytes in their names, and are not read to be listed.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -80,7 +81,8 @@ def compute_checksums(
 
 
 def read_inner(folder: Path, paths: Iterable[str]) -> Iterator[Checksum]:
-    """The checksums of files of a folder by the lists of folders within it; of those alone that were not written since.
+    """The checksums of files of a folder by the lists of folders within it; of those alone that were not written since. A file of
+    that name that is no list says nothing.
 
     Args:
         paths: of its files.
@@ -89,11 +91,17 @@ def read_inner(folder: Path, paths: Iterable[str]) -> Iterator[Checksum]:
     for path in sorted(there):
         place, _, name = path.rpartition("/")
         if place and name == LIST_NAME:
-            written_ns = (folder / path).stat().st_mtime_ns
-            for checksum in parse_list((folder / path).read_text(encoding="utf-8")):
-                inner = f"{place}/{checksum.path}"
-                if inner in there and (folder / inner).stat().st_mtime_ns <= written_ns:
-                    yield checksum._replace(path=inner)
+            with contextlib.suppress(ValueError):
+                listed = parse_list((folder / path).read_text(encoding="utf-8"))
+                inner = [one._replace(path=f"{place}/{one.path}") for one in listed if f"{place}/{one.path}" in there]
+                written_ns = (folder / path).stat().st_mtime_ns
+                yield from (one for one in inner if _is_as_listed(folder / one.path, one.bytes, written_ns))
+
+
+def _is_as_listed(path: Path, num_bytes: int, written_ns: int) -> bool:
+    """True if a file has this size, and was not written after this time."""
+    status = path.stat()
+    return status.st_size == num_bytes and status.st_mtime_ns <= written_ns
 
 
 def format_list(checksums: Iterable[Checksum]) -> str:

@@ -35,7 +35,7 @@ LINES = {
     "search": 3_370,
     "serve": 5_810,
     "stage_runs": 780,
-    "storage": 940,
+    "storage": 950,
     "tools": 2_490,
     "transcripts": 730,
     "tune": 520,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 450
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_960
+TEST_LINES = 54_980
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
