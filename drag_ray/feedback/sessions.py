@@ -17,7 +17,7 @@ _COMMON_SHARE, _COMMON_NUMBER = 0.1, 5
 """Words of so many sessions, by share and by number, say nothing of what is asked"""
 
 
-@dataclass
+@dataclass(slots=True)
 class Visit:
     """A search and what was said about it.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
-from drag_ray.feedback.events import Event, Mark, ShadowRanks
+from drag_ray.feedback.events import Event, Mark, ShadowRanks, ShownSearch
 from drag_ray.feedback.interleaving import CHALLENGER_TEAM, CHAMPION_TEAM
 from drag_ray.feedback.ledger import Change, Figures, Ledger, Trial, format_day, locate, require_trial
 from drag_ray.feedback.log import DIR_NAME, read_events
@@ -66,20 +66,23 @@ def measure_trial(trial: Trial, events: Iterable[Event], now: float) -> Standing
     A voice votes once, by its first searches on which it prefers either side: a page that it opened or marked right counts for
     the side that put it there, one that it marked wrong counts against it. Only who has searched has a say.
     """
-    events = list(events)
+    events = [event for event in events if not isinstance(event, ShownSearch) or _is_of(event, trial)]
     visits = sorted(list_visits(events, Counter()).values(), key=lambda visit: visit.order)
     standing = Standing(trial, SequentialTest(trial.alpha, trial.margin))
     closed: list[Visit] = []
     for visit in visits:
-        part = visit.search.part
-        if part and part.trial == trial.id:
-            is_closed = visit.search.time + CLOSED_AFTER_S <= now
-            standing.searches.update(all=1, failed=part.has_failed, open=not is_closed)
-            closed += [visit] if is_closed else []
+        is_closed = visit.search.time + CLOSED_AFTER_S <= now
+        has_failed = visit.search.part is not None and visit.search.part.has_failed
+        standing.searches.update(all=1, failed=has_failed, open=not is_closed)
+        closed += [visit] if is_closed else []
     _vote(standing, closed)
     ranks = {event.search: event.ranks for event in events if isinstance(event, ShadowRanks)}
     standing.shadow = list(_compare_ranks(closed, ranks, trial))
     return standing
+
+
+def _is_of(search: ShownSearch, trial: Trial) -> bool:
+    return search.part is not None and search.part.trial == trial.id
 
 
 def _vote(standing: Standing, closed: Sequence[Visit]) -> None:

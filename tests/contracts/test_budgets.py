@@ -22,7 +22,7 @@ LINES = {
     "engine": 3_830,
     "evaluate": 5_610,
     "examples": 260,
-    "feedback": 1_760,
+    "feedback": 1_770,
     "finetune": 5_750,
     "format": 2_680,
     "index": 1_000,
