@@ -7,10 +7,12 @@ python benchmarks/bench_index_changes.py --sets scan:20
 A set is so many documents of ten pages of 300 words, drawn by Zipf's law from 30,000 words: texts (md), PDFs with a text layer
 (pdf), or PDFs whose pages are pictures, which OCR has to read (scan; the extra `ocr`). The stage runs as a job runs it, on a
 local Ray; then a share of the documents is written anew with other words, and it runs again. With `--embedding` the pages have
-vectors too, which the stage makes on a GPU if there is one.
+vectors too, which the stage makes on a GPU if there is one. CPU seconds are those of this process and of Ray's: where others
+work on the machine, they tell more than those of the clock.
 """
 
 import argparse
+import contextlib
 import random
 import string
 import tempfile
@@ -18,6 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import psutil
 from PIL import Image, ImageDraw, ImageFont
 from record import make_folder, write_result
 from reportlab.pdfgen.canvas import Canvas
@@ -28,6 +31,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_stage
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.search.config import EmbeddingConfig
+from drag_ray.storage.artifacts import Manifest
 
 _PAGES, _LINES, _LINE_WORDS = 10, 30, 10
 _WEIGHTS = list(accumulate(1 / rank for rank in range(1, 30_001)))
@@ -68,10 +72,10 @@ def measure(scratch: Path, suffix: str, num_documents: int, options: argparse.Na
         write_document(path, suffix, words, generator)
     corpus = CorpusConfig(documents=str(scratch / "documents"), page_images=options.page_images)
     config = RunConfig(run_dir=scratch / "run", corpus=corpus, embedding=EmbeddingConfig(model=options.embedding))
-    first = run_stage(STAGES["index"], config)
+    first, first_cpu_s = build(config)
     for path in generator.sample(paths, max(1, round(options.changed_share * num_documents))):
         write_document(path, suffix, words, generator)
-    again = run_stage(STAGES["index"], config)
+    again, again_cpu_s = build(config)
     return {
         "documents_are": suffix,
         "documents": num_documents,
@@ -79,7 +83,25 @@ def measure(scratch: Path, suffix: str, num_documents: int, options: argparse.Na
         "first_s": round(first.duration_s, 1),
         "again_s": round(again.duration_s, 1),
         "share_of_first": round(again.duration_s / first.duration_s, 3),
+        "first_cpu_s": round(first_cpu_s, 1),
+        "again_cpu_s": round(again_cpu_s, 1),
+        "cpu_share_of_first": round(again_cpu_s / first_cpu_s, 3),
     }
+
+
+def build(config: RunConfig) -> tuple[Manifest, float]:
+    """The index, and the CPU seconds that it took."""
+    before = count_cpu_s()
+    return run_stage(STAGES["index"], config), count_cpu_s() - before
+
+
+def count_cpu_s() -> float:
+    """The CPU seconds of this process and of all below it, those that have ended included."""
+    own, seconds = psutil.Process(), 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            seconds += sum(process.cpu_times()[:4])
+    return seconds
 
 
 def write_document(path: Path, suffix: str, words: list[str], generator: random.Random) -> None:

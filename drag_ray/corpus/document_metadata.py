@@ -5,13 +5,15 @@ CSV file every cell is a text, so that `true`, `12` and `2024-01-31` are read as
 its texts, where the types say that it is one.
 """
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
 import polars as pl
 
 from drag_ray.corpus.problems import Problem
@@ -30,8 +32,45 @@ _KINDS: Mapping[type, ColumnType] = {
 
 
 class _Cell(NamedTuple):
+    """A value of a column: where it is first, and how often."""
+
     place: str
     value: Any
+    number: int
+
+
+class _Column:
+    """The cells of a column that are not empty. A value that comes again is kept once: of a million cells few differ."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._codes: dict[Any, int] = {}
+        self._rows, self._cells = array("q"), array("q")
+
+    def add(self, row: int, value: Any) -> None:
+        """Add the cell of a row."""
+        key = value if type(value) is str else (type(value), repr(value))  # 1 and True are equal
+        code = self._codes.setdefault(key, len(self.values))
+        if code == len(self.values):
+            self.values.append(value)
+        self._rows.append(row)
+        self._cells.append(code)
+
+    def list_cells(self, locate: Callable[[int], str]) -> list[_Cell]:
+        """The values."""
+        _, first, numbers = np.unique(self._cells, return_index=True, return_counts=True)
+        found = zip(first, self.values, numbers.tolist(), strict=True)
+        return [_Cell(locate(self._rows[place]), value, number) for place, value, number in found]
+
+    def list_rows(self, code: int) -> list[int]:
+        """The rows that hold a value, by its place among all."""
+        return np.asarray(self._rows)[np.asarray(self._cells) == code].tolist()
+
+    def spread(self, values: pl.Series, num_rows: int) -> pl.Series:
+        """A column of so many rows, with a value of the same place in place of each."""
+        codes = np.full(num_rows, len(values))
+        codes[np.asarray(self._rows)] = self._cells
+        return pl.concat([values, pl.Series(values.name, [None], values.dtype)]).gather(codes)
 
 
 def read_document_metadata(
@@ -48,29 +87,59 @@ def read_document_metadata(
     Raises:
         DataError: the file or its columns cannot be read, cells of a column are of several types, or a document has two rows.
     """
-    rows, problems = _read_rows(path)
-    by_file, unknown = _match(rows, files)
-    missing = [file for file in sorted(files) if file not in by_file]
-    problems += unknown + [Problem(file, f"has no row in {path}: no filter finds it", "undescribed_document") for file in missing]
-    names = list(dict.fromkeys(name for _, row in rows for name in row if name != FILE))
-    _check_names(path, names, types, access_column)
+    ordered = sorted(files)
+    found, lines, problems = _read_columns(path, ordered)
+    problems += [
+        Problem(file, f"has no row in {path}: no filter finds it", "undescribed_document")
+        for file, line in zip(ordered, lines, strict=True)
+        if not line
+    ]
+    _check_names(path, [*found], types, access_column)
     columns: dict[str, pl.Series] = {}
-    for name in names:
-        cells = {file: _Cell(place, row.get(name)) for file, (place, row) in by_file.items()}
-        given = {file: cell for file, cell in cells.items() if cell.value not in (None, "")}
-        kind = types.get(name) or _choose_type(name, list(given.values()), path.suffix.lower() == ".csv", name == access_column)
-        values = {file: _convert(name, kind, cell, problems) for file, cell in given.items()}
-        columns[name] = pl.Series(name, [values.get(file) for file in sorted(files)], dtype=DTYPES[kind])
+    for name, column in found.items():
+        cells = column.list_cells(lambda row: f"{path}:{lines[row]}")
+        kind = types.get(name) or _choose_type(name, cells, path.suffix.lower() == ".csv", name == access_column)
+        values = [_convert(kind, cell.value) for cell in cells]
+        for code, value in enumerate(values):
+            if isinstance(value, _Broken):
+                values[code] = None
+                reason = f"the column {name!r} is a {kind}, got {value.got}; the cell is left empty"
+                problems += [Problem(f"{path}:{lines[row]}", reason, "broken_value") for row in column.list_rows(code)]
+        columns[name] = column.spread(pl.Series(name, values, dtype=DTYPES[kind]), len(ordered))
     if access_column:
         _check_groups(path, columns[access_column])
-    return Metadata(pl.DataFrame({FILE: pl.Series(sorted(files), dtype=pl.String), **columns}), access_column), problems
+    return Metadata(pl.DataFrame({FILE: pl.Series(ordered, dtype=pl.String), **columns}), access_column), problems
 
 
-def _read_rows(path: Path) -> tuple[list[tuple[str, Record]], list[Problem]]:
-    if path.suffix.lower() != ".csv":
-        found = list(read_records(path, _check_row))
-        rows = [(place, row) for place, row in found if not isinstance(row, Problem)]
-        return rows, [row for _, row in found if isinstance(row, Problem)]
+def _read_columns(path: Path, files: Sequence[str]) -> tuple[dict[str, _Column], Sequence[int], list[Problem]]:
+    """The columns, by their names, the line of each file, 0 for none, and a problem for each damaged row and each of a file that
+    is not there."""
+    names, ranks = FileNames(files), {file: rank for rank, file in enumerate(files)}
+    columns, lines, problems = dict[str, _Column](), array("q", bytes(8 * len(files))), list[Problem]()
+    for place, row in _read_csv(path) if path.suffix.lower() == ".csv" else read_records(path, _check_row):
+        if isinstance(row, Problem):
+            problems.append(row)
+            continue
+        given = row.pop(FILE)
+        cells = [(columns.setdefault(name, _Column()), value) for name, value in row.items()]
+        file = names.find(given)
+        if file is None:
+            near = names.guess(given)
+            meant = f"; {near!r} may be meant" if near else ""
+            problems.append(Problem(place, f"{given!r} has no page in the index{meant}", "unknown_document"))
+            continue
+        rank = ranks[file]
+        if lines[rank]:
+            raise DataError(f"corpus.metadata: {place} and {path}:{lines[rank]} are both of {file!r}. Leave one of the rows.")
+        lines[rank] = int(place.rpartition(":")[2])
+        for column, value in cells:
+            if value not in (None, ""):
+                column.add(rank, value)
+    return columns, lines, problems
+
+
+def _read_csv(path: Path) -> Iterator[tuple[str, Record | Problem]]:
+    """As `read_records`."""
     if not path.is_file():
         raise DataError(f"corpus.metadata {path}: no such file, or no regular one. Check the path.")
     with reading(path, "Write it as UTF-8 with commas, a cell with a comma or a line break in quotes."):
@@ -82,15 +151,10 @@ def _read_rows(path: Path) -> tuple[list[tuple[str, Record]], list[Problem]]:
     if twice := [name for name, number in Counter(names).items() if number > 1 or not name]:
         raise DataError(f"corpus.metadata {path}: columns need names, each its own; got {twice[0]!r}. Rename or remove it.")
     table.columns = names
-    rows, problems = [], []
     for number, row in enumerate(table.iter_rows(named=True), start=2):
         cells = {name: value.strip() if value else None for name, value in row.items()}
         place = f"{path}:{number}"
-        if cells[FILE]:
-            rows.append((place, cells))
-        else:
-            problems.append(Problem(place, f"has no {FILE!r}", "broken_record"))
-    return rows, problems
+        yield place, cells if cells[FILE] else Problem(place, f"has no {FILE!r}", "broken_record")
 
 
 def _check_row(record: Record) -> Record:
@@ -99,24 +163,6 @@ def _check_row(record: Record) -> Record:
     if broken := [name for name in record if not _can(_check_text, name)]:
         raise DataError(f"names a column {broken[0]!r:.80}, which holds half of a surrogate pair")
     return record
-
-
-def _match(rows: Sequence[tuple[str, Record]], files: Sequence[str]) -> tuple[dict[str, tuple[str, Record]], list[Problem]]:
-    """The rows by the file that they are of, and a problem for each of an unknown one."""
-    names = FileNames(files)
-    by_file: dict[str, tuple[str, Record]] = {}
-    problems: list[Problem] = []
-    for place, row in rows:
-        file = names.find(row[FILE])
-        if file is None:
-            near = names.guess(row[FILE])
-            meant = f"; {near!r} may be meant" if near else ""
-            problems.append(Problem(place, f"{row[FILE]!r} has no page in the index{meant}", "unknown_document"))
-        elif file in by_file:
-            raise DataError(f"corpus.metadata: {place} and {by_file[file][0]} are both of {file!r}. Leave one of the rows.")
-        else:
-            by_file[file] = (place, row)
-    return by_file, problems
 
 
 def _check_names(path: Path, names: Sequence[str], types: Mapping[str, ColumnType], access_column: str) -> None:
@@ -165,7 +211,7 @@ def _name_type(name: str, cell: _Cell) -> ColumnType:
 def _looks_so(name: str, cells: Sequence[_Cell], kind: ColumnType, parse: Callable[[str], Any]) -> bool:
     """True if all texts are of another type. DataError where most are, which is likely to be meant."""
     broken = [cell for cell in cells if not _can(parse, cell.value)]
-    if broken and 2 * len(broken) < len(cells):
+    if broken and 2 * sum(cell.number for cell in broken) < sum(cell.number for cell in cells):
         raise DataError(
             f"corpus.metadata: {broken[0].place}, {name!r}: {str(broken[0].value)[:80]!r} is no {kind}, as other cells of the "
             f"column are. Correct it, or say --corpus.metadata-types '[\"{name}={kind}\"]' to set such cells aside, or "
@@ -188,16 +234,16 @@ def _parse_boolean(text: str) -> bool:
     return _BOOLEANS[text.lower()]
 
 
-def _convert(name: str, kind: ColumnType, cell: _Cell, problems: list[Problem]) -> Any:
-    """The value of a cell as its column's type; None, and one more problem, where it is of another."""
+class _Broken(NamedTuple):
+    got: str
+
+
+def _convert(kind: ColumnType, value: Any) -> Any:
+    """A value as its column's type, or what it is instead."""
     try:
-        return _TO_TYPE[kind](cell.value)
+        return _TO_TYPE[kind](value)
     except (ValueError, TypeError, OverflowError):
-        got = f"{type(cell.value).__name__} {str(cell.value)[:80]!r}"
-        problems.append(
-            Problem(cell.place, f"the column {name!r} is a {kind}, got {got}; the cell is left empty", "broken_value")
-        )
-        return None
+        return _Broken(f"{type(value).__name__} {str(value)[:80]!r}")
 
 
 def _to_text(value: Any) -> str:

@@ -71,13 +71,15 @@ def find_similar(sets: Sequence[Shingles]) -> Iterator[tuple[int, int]]:
 
     No set may be empty. They should differ, as the number of pairs is the square of the number of sets that are alike.
     """
+    if not sets:
+        return
     from datasketch import MinHash, MinHashLSH  # with much of SciPy: only who compares pages need wait for it
 
     num_permutations = _NUM_BANDS * _BAND_ROWS
     empty = MinHash(num_perm=num_permutations, scheme="affine64", hashfunc=int)
     bands = MinHashLSH(num_perm=num_permutations, params=(_NUM_BANDS, _BAND_ROWS))
     numbers = _number_shingles(sets)
-    is_own = np.zeros(max((int(own.max()) for own in numbers), default=0) + 1, np.bool_)
+    is_own = np.zeros(max(int(own.max()) for own in numbers) + 1, np.bool_)
     for place, shingles in enumerate(sets):
         signature = empty.copy()
         for start in range(0, len(shingles), _BATCH_SHINGLES):
@@ -93,8 +95,6 @@ def find_similar(sets: Sequence[Shingles]) -> Iterator[tuple[int, int]]:
 
 def _number_shingles(sets: Sequence[Shingles]) -> list[NDArray[np.int64]]:
     """The sets with small numbers in place of the hashes, equal for equal ones."""
-    if not sets:
-        return []
     _, numbers = np.unique(np.concatenate(sets), return_inverse=True)
     return np.split(numbers, np.cumsum([len(shingles) for shingles in sets])[:-1])
 
@@ -122,7 +122,7 @@ NearDuplicates = Mapping[Evidence, Sequence[int]]
 NO_NEAR_DUPLICATES: NearDuplicates = MappingProxyType({})
 
 
-def find_near_duplicates(pages: pa.Table, evidence: Collection[Evidence]) -> NearDuplicates:
+def find_near_duplicates(pages: pa.Table | pl.DataFrame, evidence: Collection[Evidence]) -> NearDuplicates:
     """Compare the texts of those pages of a `PAGES` table that are evidence.
 
     Pages nearly duplicate each other if the Jaccard similarity of their texts' shingles is at least 0.8; the module says how they
@@ -187,7 +187,7 @@ def read_near_duplicates(index_dir: Path, questions: Iterable[Question], written
     return find_near_duplicates(pages, {**recorded, **wanted})
 
 
-def _select_texts(pages: pa.Table, evidence: Collection[Evidence]) -> Iterable[tuple[Evidence, str]]:
+def _select_texts(pages: pa.Table | pl.DataFrame, evidence: Collection[Evidence]) -> Iterable[tuple[Evidence, str]]:
     keys = {"file": [page.file for page in evidence], "page_number": [page.page_number for page in evidence]}
     wanted = pl.DataFrame(keys, schema={"file": pl.String, "page_number": pl.Int32})
     frame = pl.DataFrame(pages.select(["file", "page_number", "text"]))

@@ -43,15 +43,25 @@ class Lessons:
     curve: PositionCurve = field(default_factory=PositionCurve)
 
 
-@dataclass
+@dataclass(slots=True)
 class _PageTally:
     """Voices on a page for a question. Each counts once."""
 
     shown: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     """the rank at which each voice has opened it, or else has seen it first"""
     opened: set[Hashable] = field(default_factory=set[Hashable])
-    right: set[Hashable] = field(default_factory=set[Hashable])
-    wrong: set[Hashable] = field(default_factory=set[Hashable])
+    verdicts: dict[Hashable, bool] = field(default_factory=dict[Hashable, bool])
+    """of each voice the last: true for right; most pages have none, and a dictionary of none is small"""
+
+    @property
+    def right(self) -> set[Hashable]:
+        """The voices that say that it is."""
+        return {voice for voice, is_right in self.verdicts.items() if is_right}
+
+    @property
+    def wrong(self) -> set[Hashable]:
+        """The voices that say that it is wrong."""
+        return self.verdicts.keys() - self.right
 
     def see(self, voice: Hashable, rank: int, is_opened: bool = False) -> None:
         if is_opened and voice not in self.opened:
@@ -59,12 +69,8 @@ class _PageTally:
             self.shown[voice] = rank
         self.shown.setdefault(voice, rank)
 
-    def judge(self, voice: Hashable, is_right: bool) -> None:
-        (self.right if is_right else self.wrong).add(voice)
-        (self.wrong if is_right else self.right).discard(voice)
 
-
-@dataclass
+@dataclass(slots=True)
 class _Need:
     """A question as it was asked, and the voices on its pages."""
 
@@ -114,7 +120,7 @@ def _add_marks(need: _Need, visit: Visit, end: End | None, config: LearnConfig) 
     """Take what was said into the tally of its question; returns the clicks that do not count since it was asked again."""
     verdicts, clicks = _choose_marks(visit, end)
     for mark in verdicts:
-        need.pages[_name_page(mark)].judge(visit.name_voice(mark.client, config.voices), mark.action == "right")
+        need.pages[_name_page(mark)].verdicts[visit.name_voice(mark.client, config.voices)] = mark.action == "right"
     for mark in clicks:
         need.pages[_name_page(mark)].see(visit.name_voice(mark.client, config.voices), mark.rank, is_opened=True)
     return len(visit.list_clicks()) if end else 0

@@ -18,7 +18,7 @@ _COMMON_SHARE, _COMMON_NUMBER = 0.1, 5
 """Words of so many sessions, by share and by number, say nothing of what is asked"""
 
 
-@dataclass
+@dataclass(slots=True)
 class Visit:
     """A search, the marks of the pages that it has shown in their order, and the searches that were said to ask it `again`."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.feedback.events import CHALLENGER_TEAM, CHAMPION_TEAM, Event, Mark, ShadowRanks
+from drag_ray.feedback.events import CHALLENGER_TEAM, CHAMPION_TEAM, Event, Mark, ShadowRanks, ShownSearch
 from drag_ray.feedback.ledger import Change, Figures, Ledger, Trial, format_day, locate
 from drag_ray.feedback.log import DIR_NAME, read_events
 from drag_ray.feedback.sequential_test import Decision, SequentialTest, to_e_value
@@ -79,19 +79,22 @@ def measure_trial(trial: Trial, events: Iterable[Event], now: float) -> Standing
     A voice votes once, by its first searches on which it prefers either side: a page that it opened or marked right counts for
     the side that put it there, one that it marked wrong counts against it. Only who has searched has a say.
     """
-    events = list(events)
+    events = [event for event in events if not isinstance(event, ShownSearch) or _is_of(event, trial)]
     standing = Standing(trial, SequentialTest(trial.alpha, trial.margin))
     closed: list[Visit] = []
     for visit in list_visits(events, Counter()):
-        part = visit.search.part
-        if part and part.trial == trial.id:
-            is_closed = visit.search.time + CLOSED_AFTER_S <= now
-            standing.searches.update(all=1, failed=part.has_failed, open=not is_closed)
-            closed += [visit] if is_closed else []
+        is_closed = visit.search.time + CLOSED_AFTER_S <= now
+        has_failed = visit.search.part is not None and visit.search.part.has_failed
+        standing.searches.update(all=1, failed=has_failed, open=not is_closed)
+        closed += [visit] if is_closed else []
     _vote(standing, closed)
     ranks = {event.search: event.ranks for event in events if isinstance(event, ShadowRanks)}
     standing.shadow = list(_compare_ranks(closed, ranks, trial))
     return standing
+
+
+def _is_of(search: ShownSearch, trial: Trial) -> bool:
+    return search.part is not None and search.part.trial == trial.id
 
 
 def _vote(standing: Standing, closed: Sequence[Visit]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 import ray
 import ray.data
 from tqdm.auto import tqdm
@@ -89,9 +88,9 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     kept = find_kept(documents, root, folder.earlier, reading)
     _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
     part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
-    rows_path = kept.write(part_paths, folder.path, reading)
-    pages, page_problems = document_parts.merge_parts([rows_path], corpus.limit_pages)
-    if not pages.num_rows:
+    rows = kept.gather(part_paths, folder.path / document_parts.DIR_NAME)
+    pages, page_problems = document_parts.merge_rows(rows, corpus.limit_pages)
+    if pages.is_empty():
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
     metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
@@ -100,13 +99,13 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + metadata_problems + question_problems + overlaps
     problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path, corpus.metadata: metadata_path})
-    artifacts.write_parquet(folder.path / "pages.parquet", pages)
-    artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links([rows_path]))
+    kept.write(rows, pages, folder.path, reading)
+    artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(rows))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
     earlier_dir = folder.earlier / "search_index" if folder.earlier else None
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir)
+    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir, pages)
     counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:
@@ -150,12 +149,11 @@ def _check(sections: IndexSections) -> None:
         )
 
 
-def _count(pages: pa.Table, questions: list[Question]) -> dict[str, int]:
-    texts = pl.DataFrame(pages.select(["text", "text_source"]))
+def _count(pages: pl.DataFrame, questions: list[Question]) -> dict[str, int]:
     return {
-        "pages": pages.num_rows,
-        "pages_by_ocr": int((texts["text_source"] == "ocr").sum()),
-        "pages_without_text": int((texts["text"] == "").sum()),
+        "pages": pages.height,
+        "pages_by_ocr": int((pages["text_source"] == "ocr").sum()),
+        "pages_without_text": int((pages["text"] == "").sum()),
         "questions": len(questions),
         "train": sum(question.split == "train" for question in questions),
         "test": sum(question.split == "test" for question in questions),
@@ -246,24 +244,24 @@ def _locate_metadata(corpus: CorpusConfig, folder: StageFolder) -> Path | None:
     return Path(corpus.metadata).expanduser() if corpus.metadata else None
 
 
-def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[Metadata | None, list[Problem]]:
+def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame) -> tuple[Metadata | None, list[Problem]]:
     if path is None:
         return None, []
-    files: list[str] = pages["file"].unique().to_pylist()
+    files = pages["file"].unique().to_list()
     metadata, problems = read_document_metadata(path, files, corpus.column_types, corpus.access_column)
     _logger.info(describe(metadata))
     return metadata, problems
 
 
 def _read_questions(
-    corpus: CorpusConfig, path: Path | None, pages: pa.Table, root: Path, folder: StageFolder
+    corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame, root: Path, folder: StageFolder
 ) -> tuple[list[Question], list[Problem]]:
     if path is None:
         return [], []
     store = ImageStore(folder.path / question_images.DIR_NAME)
     images = QuestionImages(store, question_images.list_folders(path, root), corpus.page_image_max_pixels)
     found, problems = read_questions(path, corpus.allow_unanswerable, images)
-    keys = set(zip(pages["file"].to_pylist(), pages["page_number"].to_pylist(), strict=True))
+    keys = set(pages.select("file", "page_number").iter_rows())
     kept, lost = check_evidence(found, keys)
     problems += lost
     if not kept:

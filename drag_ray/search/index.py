@@ -12,7 +12,8 @@ The file name is not part of the searchable text: a query cannot ask for the pag
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -21,15 +22,17 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, get_args
 
 import numpy as np
+import polars as pl
 
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
 from drag_ray.search import segments
 from drag_ray.search.config import AnalyzerName, SearchConfig, Syntax
 from drag_ray.search.metadata import Metadata, read_metadata
-from drag_ray.search.page_table import PageTable, compute_order, map_texts, write_pages
+from drag_ray.search.page_table import PageTable, compute_order, map_texts, write_pages, write_source
 from drag_ray.search.shards import NUM_SHARDS, build_tantivy, count_shards
 from drag_ray.storage import artifacts, checksums
 from drag_ray.storage.artifacts import new_folder, replaced_folder
+from drag_ray.storage.checksums import Checksum
 from drag_ray.storage.file_access import explain_memory, writing
 from drag_ray.storage.json_text import parse_json
 
@@ -63,7 +66,12 @@ class IndexRecord:
 
 
 def build_index(
-    pages_path: Path, index_dir: Path, config: SearchConfig, metadata: Metadata | None = None, earlier_dir: Path | None = None
+    pages_path: Path,
+    index_dir: Path,
+    config: SearchConfig,
+    metadata: Metadata | None = None,
+    earlier_dir: Path | None = None,
+    pages: pl.DataFrame | None = None,
 ) -> IndexRecord:
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
@@ -74,34 +82,63 @@ def build_index(
     Args:
         metadata: of the files of these pages; None where nothing is said of them.
         earlier_dir: the folder of an index of the pages as they were before, whole; the result is the same without it.
+        pages: in order, where they are in memory: the file is written meanwhile.
 
     Raises:
         DataError: the file does not hold pages, or holds none, or the metadata are of other files.
         ArtifactError: no space is left, or the folder cannot be written.
     """
-    order = compute_order(pages_path)
+    order = compute_order(pages_path) if pages is None else np.arange(pages.height)
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     with replaced_folder(index_dir) as scratch, _building():
-        write_pages(pages_path, order, scratch / PAGES_NAME)
+        return _write_index(pages_path, index_dir, scratch, config, order, metadata, earlier_dir, pages)
+
+
+def _write_index(
+    pages_path: Path,
+    index_dir: Path,
+    scratch: Path,
+    config: SearchConfig,
+    order: np.ndarray,
+    metadata: Metadata | None,
+    earlier_dir: Path | None,
+    pages: pl.DataFrame | None,
+) -> IndexRecord:
+    with ThreadPoolExecutor() as pool:  # a merge takes one core
+        source = pool.submit(_settle_source, pages_path, pages)
+        write_pages(pages_path if pages is None else pages, order, scratch / PAGES_NAME)
+        settled = pool.submit(_settle_pages, scratch)
         documents = _write_metadata(metadata, scratch) if metadata else ()
         _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
-        record = IndexRecord(
-            fingerprint=artifacts.compute_fingerprint(
-                artifacts.compute_file_fingerprint(scratch / PAGES_NAME), config.analyzer, version("tantivy"), INDEX_FORMAT
-            ),
-            num_pages=len(order),
-            analyzer=config.analyzer,
-            syntax=config.syntax,
-            operator=config.operator,
-            tantivy_version=version("tantivy"),
-            source=os.path.relpath(pages_path, index_dir),
-            source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
-            max_query_ms=config.max_query_ms,
-        )
-        artifacts.write_json(scratch / INDEX_NAME, asdict(record))
-        write_checksums(scratch)
-        return record
+        source_fingerprint, [checksum] = source.result(), settled.result()
+    record = IndexRecord(
+        fingerprint=artifacts.compute_fingerprint(checksum.sha256[:16], config.analyzer, version("tantivy"), INDEX_FORMAT),
+        num_pages=len(order),
+        analyzer=config.analyzer,
+        syntax=config.syntax,
+        operator=config.operator,
+        tantivy_version=version("tantivy"),
+        source=os.path.relpath(pages_path, index_dir),
+        source_fingerprint=source_fingerprint,
+        max_query_ms=config.max_query_ms,
+    )
+    artifacts.write_json(scratch / INDEX_NAME, asdict(record))
+    write_checksums(scratch, [checksum])
+    return record
+
+
+def _settle_source(path: Path, pages: pl.DataFrame | None) -> str:
+    """Write the pages into their file, if they are not there, and return its fingerprint."""
+    if pages is not None:
+        write_source(path, pages)
+    return artifacts.compute_file_fingerprint(path)
+
+
+def _settle_pages(scratch: Path) -> list[Checksum]:
+    """Bring the page table to the disk, and return its checksum."""
+    artifacts.sync_files(scratch, [PAGES_NAME])
+    return checksums.compute_checksums(scratch, [PAGES_NAME])
 
 
 def locate_segments(index_dir: Path) -> Path:
@@ -126,7 +163,14 @@ def _write_tantivy(
                 path.unlink()
         else:
             raise OSError("Tantivy has not merged the segments: there may be too little space")
-        write_checksums(folder)
+        write_checksums(folder, _list_linked(folder, update.kept_dir) if update.kept_dir else ())
+
+
+def _list_linked(folder: Path, kept_dir: Path) -> list[Checksum]:
+    """The checksums of the files that a folder shares with another one, which was compared with its list."""
+    listed = checksums.parse_list((kept_dir / checksums.LIST_NAME).read_text(encoding="utf-8"))
+    places = ((checksum, kept_dir / checksum.path, folder / checksum.path) for checksum in listed)
+    return [checksum for checksum, one, other in places if other.exists() and other.samefile(one)]
 
 
 def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segments.Update | None:
@@ -135,7 +179,7 @@ def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segm
     segments_dir = locate_segments(earlier_dir)
     try:
         record = read_record(earlier_dir)
-        check_files(earlier_dir, whole=True)
+        check_files(earlier_dir, whole=True, quick_prefixes=(f"{TANTIVY_DIR_NAME}/",))
         check_files(segments_dir, segments.STALE_NAME, whole=True)
     except SearchIndexError:
         return None
@@ -143,9 +187,7 @@ def _plan_update(scratch: Path, config: SearchConfig, earlier_dir: Path) -> segm
     is_alike = record.analyzer == config.analyzer and (metadata and metadata.files) == (earlier and earlier.files)
     if not is_alike:
         return None
-    return segments.plan_update(
-        scratch / PAGES_NAME, earlier_dir / PAGES_NAME, earlier_dir / TANTIVY_DIR_NAME, segments_dir, config.analyzer
-    )
+    return segments.plan_update(scratch / PAGES_NAME, earlier_dir / PAGES_NAME, segments_dir, config.analyzer)
 
 
 def _write_metadata(metadata: Metadata, scratch: Path) -> Sequence[int]:
@@ -188,17 +230,17 @@ def read_fingerprint(index_dir: Path) -> str:
     return _read_record(index_dir).fingerprint
 
 
-def write_checksums(folder: Path) -> None:
-    """List the files of a folder, complete but for the list, in the list that `check_files` reads."""
+def write_checksums(folder: Path, known: Iterable[Checksum] = ()) -> None:
+    """List the files of a folder, complete but for the list, in the list that `check_files` reads; `known` are not read."""
     paths = checksums.list_files(folder)
     artifacts.sync_files(folder, paths)
-    listed = checksums.compute_checksums(folder, paths)
+    listed = checksums.compute_checksums(folder, paths, known=known)
     artifacts.write_text(folder / checksums.LIST_NAME, checksums.format_list(listed))
 
 
-def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) -> None:
-    """Look quickly whether the files of an index, or of its vectors, are what was written. Raises SearchIndexError: names those
-    that are not, and what was found and expected."""
+def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False, quick_prefixes: tuple[str, ...] = ()) -> None:
+    """Look quickly whether the files of an index, or of its vectors, are what was written; with `whole` at every byte, except
+    below `quick_prefixes`. Raises SearchIndexError: names those that are not, and what was found and expected."""
     path = folder / checksums.LIST_NAME
     try:
         listed = checksums.parse_list(path.read_text(encoding="utf-8"))
@@ -206,7 +248,7 @@ def check_files(folder: Path, last_file: str = _LAST_FILE, whole: bool = False) 
         raise SearchIndexError(f"{path}: cannot be read ({error}). {REBUILD}") from None
     if not listed or listed[-1].path != last_file:
         raise SearchIndexError(f"{path}: cut short, {last_file} is not in it. {REBUILD}")
-    damage = checksums.find_damage(folder, listed, whole)
+    damage = checksums.find_damage(folder, listed, whole, quick_prefixes)
     if damage:
         raise SearchIndexError(f"{folder}: damaged: {checksums.describe_damage(damage)}. {REBUILD}")
 

@@ -64,8 +64,8 @@ class Metadata:
 
     def __init__(self, table: pl.DataFrame, access_column: str = "") -> None:
         self._table = table
-        kinds = {dtype: kind for kind, dtype in DTYPES.items()}
-        self.columns = {name: kinds[dtype] for name, dtype in table.schema.items() if name != FILE}
+        kinds: dict[Any, ColumnType] = {dtype: kind for kind, dtype in DTYPES.items()}
+        self.columns: dict[str, ColumnType] = {name: kinds[dtype] for name, dtype in table.schema.items() if name != FILE}
         self.access_column = access_column
 
     @property

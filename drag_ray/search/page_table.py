@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.normal_form import normalise
+from drag_ray.storage import artifacts
 from drag_ray.storage.file_access import reading
 from drag_ray.types import Page
 
@@ -87,6 +88,7 @@ def _read_stem(name: str) -> str:
 
 
 BATCH_ROWS = 8_192
+_CHUNK_ROWS = 50_000
 _REBUILD = "Build the index again: python jobs/index.py --verify"
 _LARGE = {pa.string(): pa.large_string()}
 _SCHEMA = pa.schema([pa.field(field.name, _LARGE.get(field.type, field.type)) for field in schemas.PAGES])
@@ -102,18 +104,29 @@ def compute_order(source: Path) -> np.ndarray:
     return keys.select(pl.arg_sort_by("file", "page_number")).to_series().to_numpy()
 
 
-def write_pages(source: Path, order: np.ndarray, path: Path) -> None:
-    """Write the rows of a Parquet file of pages in this order.
+def write_source(path: Path, pages: pl.DataFrame) -> None:
+    """Write pages as a Parquet file of `PAGES`, a chunk at a time: the strings of one stay below the 2 GiB that 32-bit offsets
+    can address."""
+    with artifacts.whole_or_absent(path) as scratch, pq.ParquetWriter(scratch, schemas.PAGES, compression="zstd") as writer:
+        for chunk in pages.select(schemas.PAGES.names).iter_slices(_CHUNK_ROWS):
+            writer.write_table(chunk.to_arrow().cast(schemas.PAGES))
 
-    One batch of pages is in memory at a time: pages that are to be put in order go through a file beside `path`.
+
+def write_pages(source: Path | pl.DataFrame, order: np.ndarray, path: Path) -> None:
+    """Write the rows of a Parquet file of pages, or of pages in memory, in this order.
+
+    One batch of a file is in memory at a time: pages that are to be put in order go through a file beside `path`.
     """
+    if isinstance(source, pl.DataFrame):
+        _write_batches(_take_batches(source, order), path)
+        return
     batches = _read_batches(source)
     if (order == np.arange(len(order))).all():
         _write_batches(batches, path)
         return
     unordered_path = path.with_suffix(".unordered")
     _write_batches(batches, unordered_path)
-    _write_batches(_take_batches(unordered_path, order), path)
+    _write_batches(_take_batches(pl.DataFrame(map_pages(unordered_path)), order), path)
     unordered_path.unlink()
 
 
@@ -133,9 +146,8 @@ def map_texts(path: Path) -> pa.ChunkedArray:
     return map_pages(path)["text"]
 
 
-def _take_batches(path: Path, order: np.ndarray) -> Iterator[pa.RecordBatch]:
+def _take_batches(pages: pl.DataFrame, order: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Polars, since Arrow copies the whole table to take a row of it."""
-    pages = pl.DataFrame(map_pages(path))
     for start in range(0, len(order), BATCH_ROWS):
         taken = pages[order[start : start + BATCH_ROWS]].to_arrow(compat_level=pl.CompatLevel.oldest())
         yield taken.combine_chunks().to_batches()[0]

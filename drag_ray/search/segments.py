@@ -3,6 +3,7 @@
     search_index_segments/
       *.idx, *.term, ...  segments of the first build, and those that later ones have added; none of these files ever changes
       meta.json           lists them, as Tantivy does; .managed.json too
+      labels.npy          the labels of the pages of the index, int64, in their order
       stale.json          what in them is gone (see `Stale`)
       checksums.jsonl     the sizes and hashes of all these
 
@@ -23,15 +24,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from tantivy import DocAddress
 
 from drag_ray.search.analyzer import build_analyzer
 from drag_ray.search.page_table import map_pages
-from drag_ray.search.shards import NUM_SHARDS, ROW, build_shards, count_pages, link_folder, merge_segments, open_index
+from drag_ray.search.shards import NUM_SHARDS, build_shards, count_pages, link_folder, merge_segments, open_index
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
 
 STALE_NAME = "stale.json"
+_LABELS_NAME = "labels.npy"
 _GAP = 2**32
 """Between the labels of neighbours at first: new pages find room between the same two some 30 times."""
 _MAX_ADDED, _MAX_STALE_SHARE = 64, 0.1
@@ -43,7 +44,6 @@ _MAX_SEGMENT_PAGES = 16_000
 _TOKENS_BYTES = 8
 _FIELD, _TEXT_FIELD = slice(2, 6), bytes(4)
 """The number of the first field in a list of them, and that of the text."""
-_BATCH = 65_536
 _KEY = ["file", "page_number"]
 
 
@@ -84,19 +84,18 @@ def plan_first(num_pages: int) -> Update:
     return Update(None, np.arange(num_pages, dtype=np.int64) * _GAP, np.arange(num_pages), Stale([]))
 
 
-def plan_update(
-    pages_path: Path, earlier_pages_path: Path, tantivy_dir: Path, kept_dir: Path, analyzer_name: str
-) -> Update | None:
+def plan_update(pages_path: Path, earlier_pages_path: Path, kept_dir: Path, analyzer_name: str) -> Update | None:
     """Compare the texts of pages with those of an earlier index; None where it is better to index all.
 
     Args:
         pages_path: the page table.
         earlier_pages_path: that of the earlier index.
-        tantivy_dir: its merged index.
         kept_dir: its segments.
     """
     pages, earlier = (_read_pages(path).with_row_index(name) for path, name in ((pages_path, "row"), (earlier_pages_path, "old")))
-    known = _read_labels(tantivy_dir, analyzer_name, earlier.height)
+    if not (kept_dir / _LABELS_NAME).exists():  # segments of an earlier version
+        return None
+    known = np.load(kept_dir / _LABELS_NAME)
     joined = pages.join(earlier, on=_KEY, how="inner", maintain_order="left").filter(pl.col("text") == pl.col("text_right"))
     rows, old = (joined[name].to_numpy().astype(np.int64) for name in ("row", "old"))
     gone = np.setdiff1d(np.arange(earlier.height), old)
@@ -116,14 +115,6 @@ def plan_update(
 
 def _read_pages(path: Path) -> pl.DataFrame:
     return pl.DataFrame(map_pages(path).select([*_KEY, "text"]))
-
-
-def _read_labels(tantivy_dir: Path, analyzer_name: str, num_pages: int) -> np.ndarray:
-    """The labels of the pages of a merged index, whose documents are in their order."""
-    searcher, rows = open_index(tantivy_dir, analyzer_name).searcher(), np.arange(num_pages)
-    batches = np.split(rows, range(_BATCH, num_pages, _BATCH))
-    values = (searcher.fast_field_values(ROW, [DocAddress(0, row) for row in batch.tolist()]) for batch in batches)
-    return np.concatenate([np.array(labels, np.int64) for labels in values])
 
 
 def _label(num_pages: int, rows: np.ndarray, labels: np.ndarray, used: np.ndarray) -> np.ndarray | None:
@@ -165,6 +156,7 @@ def build_merged(
     num_shards = max(NUM_SHARDS, -(-len(new) // _MAX_SEGMENT_PAGES))
     build_shards(new, update.labels[update.new], folder, analyzer_name, num_shards, places, update.kept_dir)
     artifacts.write_json(folder / STALE_NAME, asdict(update.stale))
+    np.save(folder / _LABELS_NAME, update.labels)
     link_folder(folder, tantivy_dir)
     merge_segments(tantivy_dir, analyzer_name, _find_runs(np.array(update.stale.labels, np.int64), update.labels))
     searcher = open_index(tantivy_dir, analyzer_name).searcher()

@@ -127,7 +127,8 @@ class StageFolder:
         with writing(self.path):
             files = checksums.list_files(self.path, leave_out)
             paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
-            write_list(self.path, manifest, checksums.compute_checksums(self.path, paths))
+            known = checksums.read_inner(self.path, paths)
+            write_list(self.path, manifest, checksums.compute_checksums(self.path, paths, known=known))
             if self.path != self._place:
                 self._give_place(self.path)
         return require_manifest(self.path)

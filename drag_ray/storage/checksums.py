@@ -8,6 +8,7 @@ A quick look compares the sizes, and the bytes of small files, so that it takes 
 The files of a journal and page images have the hash of their bytes in their names, and are not read to be listed.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -65,11 +66,42 @@ def list_files(folder: Path, leave_out: Collection[str] = ()) -> list[str]:
     return sorted(_walk(folder, leave_out))
 
 
-def compute_checksums(folder: Path, paths: Iterable[str], trust_names: bool = True) -> list[Checksum]:
-    """The checksums of these files. `trust_names`: take the hash in the name of a file of a journal, and of a page image, for
-    that of its bytes."""
+def compute_checksums(
+    folder: Path, paths: Iterable[str], trust_names: bool = True, known: Iterable[Checksum] = ()
+) -> list[Checksum]:
+    """The checksums of these files.
+
+    Args:
+        trust_names: take the hash in the name of a file of a journal, and of a page image, for that of its bytes.
+        known: those of files that need not be read.
+    """
+    given = {checksum.path: checksum for checksum in known}
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        return list(pool.map(lambda path: _compute_checksum(folder, path, trust_names), paths))
+        return list(pool.map(lambda path: given.get(path) or _compute_checksum(folder, path, trust_names), paths))
+
+
+def read_inner(folder: Path, paths: Iterable[str]) -> Iterator[Checksum]:
+    """The checksums of files of a folder by the lists of folders within it; of those alone that were not written since. A file of
+    that name that is no list says nothing.
+
+    Args:
+        paths: of its files.
+    """
+    there = set(paths)
+    for path in sorted(there):
+        place, _, name = path.rpartition("/")
+        if place and name == LIST_NAME:
+            with contextlib.suppress(ValueError):
+                listed = parse_list((folder / path).read_text(encoding="utf-8"))
+                inner = [one._replace(path=f"{place}/{one.path}") for one in listed if f"{place}/{one.path}" in there]
+                written_ns = (folder / path).stat().st_mtime_ns
+                yield from (one for one in inner if _is_as_listed(folder / one.path, one.bytes, written_ns))
+
+
+def _is_as_listed(path: Path, num_bytes: int, written_ns: int) -> bool:
+    """True if a file has this size, and was not written after this time."""
+    status = path.stat()
+    return status.st_size == num_bytes and status.st_mtime_ns <= written_ns
 
 
 def format_list(checksums: Iterable[Checksum]) -> str:

@@ -17,25 +17,25 @@ LINES = {
     "cli": 670,
     "cluster": 1_200,
     "collect": 190,
-    "corpus": 4_200,
+    "corpus": 4_220,
     "embed": 90,
     "engine": 3_800,
     "evaluate": 5_490,
     "examples": 260,
-    "feedback": 1_480,
+    "feedback": 1_490,
     "finetune": 5_800,
     "format": 2_650,
-    "index": 970,
+    "index": 1_000,
     "pipeline": 1_390,
     "process": 2_530,
     "questions": 1_530,
     "recipes": 1_190,
     "rl": 1_030,
     "rollout": 3_140,
-    "search": 3_250,
+    "search": 3_300,
     "serve": 5_400,
-    "stage_runs": 770,
-    "storage": 920,
+    "stage_runs": 780,
+    "storage": 950,
     "tools": 2_410,
     "transcripts": 700,
     "tune": 510,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 53_890
+TEST_LINES = 53_970
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -19,7 +19,7 @@ from drag_ray.corpus.readers.documents import Span
 from drag_ray.corpus.text import to_printable
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import compute_fingerprint
-from drag_ray.storage.file_access import create_mark, list_folder, reading, writing
+from drag_ray.storage.file_access import create_mark, list_folder, writing
 from drag_ray.types import CAPTION, Page
 
 MAX_OVERRUNS = 3
@@ -74,10 +74,9 @@ _MAX_DOCUMENTS = 8
 _MAX_BYTES = 256 * 1024
 """Where a part of small documents ends; larger documents are cut by pages."""
 _MAX_PAGES = 32
-_CHUNK_PAGES = 50_000
 _CHUNK_LINKING_PAGES = 8_000
 """with 64 Ki characters of addresses each, of four bytes: below the 2 GiB that 32-bit offsets can address"""
-_KEY = ["file", "page_number"]
+PAGE_KEY = ["file", "page_number"]
 _PROBLEM = [field.name for field in fields(Problem)]
 PAGE_ROWS = pa.schema([*schemas.PAGES, schemas.LINKS.field("links"), *((name, pa.string()) for name in (*_PROBLEM, "document"))])
 """A page with its links and its document (also its `place`), or, with a `reason`, something that was set aside at `place`."""
@@ -140,62 +139,36 @@ def write_part(part_path: Path, part: Part, read: Read) -> tuple[int, int]:
     return len(rows) - num_problems, num_problems
 
 
-def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[Problem]]:
-    """All pages as one table of `PAGES` in order of (file, page_number), and what was set aside.
+def merge_rows(rows: pl.DataFrame, limit: int = 0) -> tuple[pl.DataFrame, list[Problem]]:
+    """All pages in order of (file, page_number), as `PAGES` and with the place of their row (`order`), and what was set aside.
 
     A page that several documents hold is kept from the first, with the first page image that any of them has; one that is there
-    for its picture, to which the first has the caption, is not set aside. The last
-    page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
+    for its picture, to which the first has the caption, is not set aside. The last page of a file settles how many pages all of
+    them say that it has.
 
     Args:
+        rows: as `PAGE_ROWS`.
         limit: pages to keep at most; 0 keeps all.
-
-    Raises:
-        ArtifactError: a file cannot be read.
     """
-    if not part_paths:
-        return schemas.PAGES.empty_table(), []
-    folder = part_paths[0].parent
-    with reading(folder, f"Run: rm -r {folder}, and the same command again: it reads the documents anew."):
-        return _merge_parts(part_paths, limit)
-
-
-def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Problem]]:
-    rows = pl.scan_parquet(part_paths, row_index_name="order", glob=False)
-    problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select(_PROBLEM).collect().iter_rows()]
-    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "text_source", "place", "order")
-    ordered = found.collect().sort(*_KEY, "order")
-    is_first = pl.struct(_KEY).is_first_distinct()
-    is_picture = (pl.col("text_source").first().over(_KEY) == CAPTION) & (pl.col("image") != "")
+    ordered = rows.with_row_index("order")
+    problems = [Problem(*row) for row in ordered.filter(pl.col("reason") != "").select(_PROBLEM).iter_rows()]
+    ordered = ordered.filter(pl.col("reason") == "").select(*schemas.PAGES.names, "place", "order").sort(*PAGE_KEY, "order")
+    is_first = pl.struct(PAGE_KEY).is_first_distinct()
+    is_picture = (pl.col("text_source").first().over(PAGE_KEY) == CAPTION) & (pl.col("image") != "")
     kept = ordered.with_columns(
         total_pages=pl.max_horizontal("total_pages", "page_number").max().over("file"),
-        image=pl.col("image").filter(pl.col("image") != "").first().over(_KEY).fill_null(""),
+        image=pl.col("image").filter(pl.col("image") != "").first().over(PAGE_KEY).fill_null(""),
     ).filter(is_first)
     problems += [
         Problem(place, f"page {number} of {file!r} comes again; the first one is kept", "duplicate")
-        for file, number, place in ordered.filter(~is_first & ~is_picture).select(*_KEY, "place").iter_rows()
+        for file, number, place in ordered.filter(~is_first & ~is_picture).select(*PAGE_KEY, "place").iter_rows()
     ]
-    chunks = [_add_text(part_paths, chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
-    return pa.concat_tables(chunks or [schemas.PAGES.empty_table()]), problems
+    return (kept.head(limit) if limit else kept).drop("place"), problems
 
 
-def merge_links(part_paths: list[Path]) -> pa.Table:
-    """The links of all pages that have any, as a table of `LINKS`; of pages that several documents hold, those of the first.
-    Raises ArtifactError: a file cannot be read."""
-    if not part_paths:
-        return schemas.LINKS.empty_table()
-    with reading(part_paths[0].parent):
-        rows = pl.scan_parquet(part_paths, glob=False).filter(pl.col("reason") == "").select(schemas.LINKS.names).collect()
-    kept = rows.unique(_KEY, keep="first", maintain_order=True).filter(pl.col("links").list.len() > 0).sort(_KEY)
+def merge_links(rows: pl.DataFrame) -> pa.Table:
+    """The links of all pages that have any, as a table of `LINKS`; of pages that several documents hold, those of the first."""
+    found = rows.filter(pl.col("reason") == "").select(schemas.LINKS.names)
+    kept = found.unique(PAGE_KEY, keep="first", maintain_order=True).filter(pl.col("links").list.len() > 0).sort(PAGE_KEY)
     chunks = [chunk.to_arrow().cast(schemas.LINKS) for chunk in kept.iter_slices(_CHUNK_LINKING_PAGES)]
     return pa.concat_tables(chunks or [schemas.LINKS.empty_table()])
-
-
-def _add_text(part_paths: list[Path], pages: pl.DataFrame) -> pa.Table:
-    """A chunk of pages as a table of `PAGES`; its strings stay below the 2 GiB that 32-bit offsets can address."""
-    first, last = pages["order"].min(), pages["order"].max()
-    assert isinstance(first, int)
-    assert isinstance(last, int)
-    texts = pl.scan_parquet(part_paths, glob=False).select("text").slice(first, last - first + 1).collect()["text"]
-    whole = pages.with_columns(text=texts.gather(pages["order"] - first))
-    return whole.select(schemas.PAGES.names).to_arrow().cast(schemas.PAGES)

@@ -137,7 +137,7 @@ def list_documents(root: Path, *beside: Path | None) -> tuple[list[Path], list[P
     if not found:
         first = f" First of {len(problems)} other files: {problems[0].place}: {problems[0].reason}" if problems else ""
         raise DataError(f"corpus.documents {root}: holds no document. Expected {', '.join(_SUFFIXES)}.{first}")
-    return sorted(found, key=lambda path: (not path.name.lower().endswith(SUFFIXES), path)), problems
+    return sorted(found, key=lambda path: (not path.name.lower().endswith(SUFFIXES), path.parts)), problems
 
 
 def count_pages(path: Path) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pypdfium2.raw as pdfium
 from PIL import Image
-from pypdfium2 import PdfDocument, PdfiumError, PdfObject, PdfPage
+from pypdfium2 import PdfDocument, PdfiumError, PdfObject
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import encode
@@ -75,7 +75,7 @@ def diagnose(page: Any, text_page: Any, text: str, entries: Sequence[Entry]) -> 
     return ""
 
 
-def _list_objects(page: PdfPage) -> Iterator[tuple[int, PdfObject]]:
+def _list_objects(page: Any) -> Iterator[tuple[int, PdfObject]]:
     """The kinds of all objects of a page, and the object of the page itself of which each is a part."""
     for item in page.get_objects(max_depth=_MAX_DEPTH):
         outer = item

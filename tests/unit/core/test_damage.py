@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -298,3 +299,21 @@ def test_a_list_with_the_samples_of_before_is_read() -> None:
     assert checksums.parse_list(written) == [checksums.Checksum("a", 1, "00")]
     with pytest.raises(ValueError, match="other"):
         checksums.parse_list('{"path": "a", "bytes": 1, "sha256": "00", "other": 1}\n')
+
+
+def test_files_in_a_list_of_their_own_are_read_again_only_if_they_were_written_since(tmp_path: Path) -> None:
+    inner = tmp_path / "index" / "inner"
+    inner.mkdir(parents=True)
+    for name in ("same", "written", "longer"):
+        (inner / name).write_text(name)
+    said = [checksums.Checksum(name, len(name), "0" * 64) for name in ("same", "written", "longer", "gone")]
+    (inner / checksums.LIST_NAME).write_text(checksums.format_list(said))
+    (tmp_path / "index" / "other").mkdir()
+    (tmp_path / "index" / "other" / checksums.LIST_NAME).write_text("no list")
+    listed_ns = (inner / checksums.LIST_NAME).stat().st_mtime_ns
+    os.utime(inner / "written", ns=(listed_ns, listed_ns + 1))
+    with (inner / "longer").open("a") as stream:
+        stream.write("!")
+    os.utime(inner / "longer", ns=(listed_ns, listed_ns))
+    known = checksums.read_inner(tmp_path / "index", checksums.list_files(tmp_path / "index"))
+    assert [checksum.path for checksum in known] == ["inner/same"]

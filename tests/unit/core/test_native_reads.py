@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from factories import build_page, build_question, build_search, build_trajectory
@@ -28,6 +29,7 @@ from drag_ray.errors import DragRayError
 from drag_ray.format.split import read_side
 from drag_ray.format.tables import read_part
 from drag_ray.index import vector_parts
+from drag_ray.index.kept_documents import KeptDocuments
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.exchange import _read_all
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
@@ -102,6 +104,12 @@ def index_anew(root: Path) -> object:
         return build_index(root / "index" / "pages.parquet", Path(scratch, "index"), SearchConfig()).num_pages
 
 
+def read_corpus_part(root: Path) -> object:
+    columns = {"rank": 0, "path": "a.pdf", "document": "a.pdf", "state": "", "settled": "", "content": "", "is_kept": False}
+    listed = pl.DataFrame({name: [value] for name, value in columns.items()}, schema_overrides={"rank": pl.UInt32})
+    return KeptDocuments(listed).gather([root / "parts" / "0.parquet"], root / "parts").rows()
+
+
 def read_finished(run_dir: Path) -> object:
     engines = {journal.read_engine(path) for path in journal.list_files(run_dir, "trajectories")}
     return journal.read_finished(run_dir, ["a"], engines)
@@ -119,7 +127,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "vectors": ("index/vectors/vectors.npy", rank_vectors),
     "rows of vectors": ("index/vectors/rows.npy", rank_vectors),
     "a part of vectors": ("vector_parts/0.npz", lambda root: vector_parts.read_part(root / "vector_parts/0.npz").rows.tolist()),
-    "a part of the corpus": ("parts/0.parquet", lambda root: document_parts.merge_parts([root / "parts" / "0.parquet"])),
+    "a part of the corpus": ("parts/0.parquet", read_corpus_part),
     "questions": (
         "index/questions.parquet",
         lambda root: schemas.read_table(root / "index/questions.parquet", schemas.QUESTIONS),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,7 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, read_questions
-from drag_ray.corpus.readers.document_parts import merge_parts, write_part
+from drag_ray.corpus.readers.document_parts import merge_rows, write_part
 from drag_ray.corpus.readers.documents import Span, list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import DataError
@@ -74,9 +75,9 @@ def test_a_set_is_read_as_documents_and_questions_are(source: Path, tmp_path: Pa
     parts = [(tmp_path / f"{number}.parquet", (Span(path),)) for number, path in enumerate(paths)]
     for part, spans in parts:
         write_part(part, spans, lambda span: read_document(span, root, reader))
-    table, repeated = merge_parts([part for part, _ in parts])
+    table, repeated = merge_rows(pl.read_parquet([part for part, _ in parts]))
     assert (others, repeated) == ([], [])
-    pages = {(row["file"], row["page_number"]): row for row in table.to_pylist()}
+    pages = {(row["file"], row["page_number"]): row for row in table.to_dicts()}
     kept, lost = check_evidence(questions, pages.keys())
     assert (len(kept), lost) == (3, [])
     shown = [[(pages[p.file, 1]["text"], bool(pages[p.file, 1]["image"])) for p in question.candidates] for question in kept]

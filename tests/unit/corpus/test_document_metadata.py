@@ -75,7 +75,7 @@ def test_json_lines_and_parquet_have_types_of_their_own(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_documents_broken_rows_and_cells_of_other_types_are_set_aside_with_their_places(tmp_path: Path) -> None:
-    text = "file,date\na.pdf,2024-13-01\nz.pdf,2024-01-01\n,2024-01-01\nb.pdf,2024-01-01\nc.pdf,1\n"
+    text = "file,date\na.pdf,1\nz.pdf,2024-01-01\n,2024-01-01\nb.pdf,2024-01-01\nc.pdf,1\n"
     path = write(tmp_path / "m.csv", text)
     metadata, problems = read_document_metadata(path, FILES, {"date": "date"})
     assert read_cells(metadata, "date") == [None, None, None]

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
@@ -19,6 +21,8 @@ from drag_ray.corpus.readers import document_parts, documents
 from drag_ray.corpus.readers.documents import Span, count_pages, list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import ArtifactError, DataError
+from drag_ray.search import page_table
+from drag_ray.search.page_table import write_source
 
 
 @pytest.fixture
@@ -220,15 +224,17 @@ def test_the_bytes_of_a_part_are_bounded(tmp_path, monkeypatch):
 
 def test_parts_are_merged_in_order_and_repeated_pages_set_aside(tmp_path, reader, monkeypatch):
     monkeypatch.setattr(document_parts, "_MAX_DOCUMENTS", 2)
-    monkeypatch.setattr(document_parts, "_CHUNK_PAGES", 2)
+    monkeypatch.setattr(page_table, "_CHUNK_ROWS", 2)
     documents = [
         write_table(tmp_path / "x.jsonl", ("b", 1, "b1"), ("a", 2, "kept")),
         write_table(tmp_path / "y.jsonl", ("a", 2, "same part"), ("a", -1, "no page")),
         write_table(tmp_path / "z.jsonl", ("a", 2, "other part"), ("a", 1, "a1"), ("a", 10, "a10")),
     ]
-    pages, problems = document_parts.merge_parts(write_parts(tmp_path, reader, documents))
-    assert pages.schema.equals(schemas.PAGES, check_metadata=True)
-    assert [(row["file"], row["page_number"], row["total_pages"], row["text"]) for row in pages.to_pylist()] == [
+    pages, problems = document_parts.merge_rows(pl.read_parquet(write_parts(tmp_path, reader, documents)))
+    write_source(tmp_path / "pages.parquet", pages)
+    table = pq.read_table(tmp_path / "pages.parquet")
+    assert table.schema.equals(schemas.PAGES, check_metadata=True)
+    assert [(row["file"], row["page_number"], row["total_pages"], row["text"]) for row in table.to_pylist()] == [
         ("a", 1, 10, "a1"),
         ("a", 2, 10, "kept"),
         ("a", 10, 10, "a10"),
@@ -243,13 +249,15 @@ def test_parts_are_merged_in_order_and_repeated_pages_set_aside(tmp_path, reader
 
 def test_a_limit_keeps_the_first_pages(tmp_path, reader):
     paths = write_parts(tmp_path, reader, [write_table(tmp_path / "x.jsonl", ("b", 1, "b"), ("a", 2, "a2"), ("a", 1, "a1"))])
-    assert document_parts.merge_parts(paths, limit=2)[0]["text"].to_pylist() == ["a1", "a2"]
+    assert document_parts.merge_rows(pl.read_parquet(paths), limit=2)[0]["text"].to_list() == ["a1", "a2"]
 
 
 def test_parts_without_a_page_give_an_empty_table(tmp_path, reader):
     (tmp_path / "x.pdf").write_bytes(b"no")
-    pages, problems = document_parts.merge_parts(write_parts(tmp_path, reader, [tmp_path / "x.pdf", tmp_path / "gone.pdf"]))
-    assert (pages.num_rows, pages.schema) == (0, schemas.PAGES)
+    paths = write_parts(tmp_path, reader, [tmp_path / "x.pdf", tmp_path / "gone.pdf"])
+    pages, problems = document_parts.merge_rows(pl.read_parquet(paths))
+    write_source(tmp_path / "pages.parquet", pages)
+    assert pq.read_table(tmp_path / "pages.parquet").equals(schemas.PAGES.empty_table())
     assert [(Path(problem.place).name, problem.kind) for problem in problems] == [
         ("x.pdf", "broken_file"),
         ("gone.pdf", "broken_file"),
@@ -262,7 +270,7 @@ def test_a_page_of_a_table_takes_the_image_that_its_pdf_has(tmp_path):
     canvas.drawString(72, 700, "text layer")
     canvas.save()
     documents = [write_table(tmp_path / "ocr.jsonl", ("a.pdf", 1, "better text")), tmp_path / "a.pdf"]
-    pages, _ = document_parts.merge_parts(write_parts(tmp_path, reader, documents))
-    (row,) = pages.to_pylist()
+    pages, _ = document_parts.merge_rows(pl.read_parquet(write_parts(tmp_path, reader, documents)))
+    (row,) = pages.to_dicts()
     assert (row["text"], row["text_source"]) == ("better text", "jsonl")
     assert ImageStore(tmp_path / "page_images").open(row["image"]).mode == "RGB"

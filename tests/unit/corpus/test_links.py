@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
@@ -9,7 +10,7 @@ from drag_ray.corpus import links
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.links import LinkedFiles, LinkingPage, add_links, read_links
-from drag_ray.corpus.readers.document_parts import merge_links, merge_parts, write_part
+from drag_ray.corpus.readers.document_parts import merge_links, merge_rows, write_part
 from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.storage import artifacts
@@ -80,10 +81,11 @@ def test_the_table_has_the_links_of_the_first_of_two_same_pages(tmp_path: Path) 
     paths = [tmp_path / f"{number}.parquet" for number in range(2)]
     for path, found in zip(paths, (pages, again), strict=True):
         write_part(path, (Span(path),), lambda _, found=found: (found, []))
-    assert merge_parts(paths)[0].num_rows == 4
-    artifacts.write_parquet(tmp_path / links.TABLE_NAME, merge_links(paths))
+    rows = pl.read_parquet(paths)
+    assert merge_rows(rows)[0].height == 4
+    artifacts.write_parquet(tmp_path / links.TABLE_NAME, merge_links(rows))
     assert read_links(tmp_path) == {Evidence("a.md", 2): ("b.md", "c.md"), Evidence("c.md", 1): ("a.md",)}
-    artifacts.write_parquet(tmp_path / links.TABLE_NAME, merge_links([]))
+    artifacts.write_parquet(tmp_path / links.TABLE_NAME, merge_links(rows.clear()))
     assert read_links(tmp_path) == {}
 
 

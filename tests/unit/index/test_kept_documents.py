@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import logging
+import os
 import random
 import resource
 from collections.abc import Callable
@@ -20,11 +21,15 @@ from drag_ray.corpus.readers import document_parts
 from drag_ray.corpus.readers.documents import list_documents, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import ArtifactError
+from drag_ray.index import kept_documents
 from drag_ray.index.kept_documents import TABLE_NAME, KeptDocuments, describe_reading, find_kept
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import compute_identity
 from drag_ray.pipeline.stages import STAGES
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
 from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import Identity
 
 Change = Callable[[Path], object]
@@ -69,13 +74,17 @@ def build(
         meanwhile(root)
         for path, part in parts.items():
             document_parts.write_part(path, part, read)
-        kept.write(list(parts), stage_dir, reading)
+        rows = kept.gather(list(parts), stage_dir / ".parts")
+        pages, _ = document_parts.merge_rows(rows)
+        kept.write(rows, pages, stage_dir, reading)
+        build_index(stage_dir / "pages.parquet", stage_dir / "search_index", SearchConfig(), pages=pages)
         folder.finish({})
     return kept
 
 
 def read_table(stage_dir: Path) -> list[dict[str, Any]]:
-    return pl.read_parquet(stage_dir / TABLE_NAME).to_dicts()
+    """The rows, but for the states of the files, which say when they were written."""
+    return pl.read_parquet(stage_dir / TABLE_NAME).drop("state").to_dicts()
 
 
 def change_much(root: Path) -> None:
@@ -92,8 +101,9 @@ def change_much(root: Path) -> None:
         (change_much, (3, 3, 1)),
         (lambda root: (root / "red.png").rename(root / "green.png"), (4, 2, 1)),
         (lambda root: (root / "red.png").write_bytes((root / "blue.png").read_bytes()), (4, 2, 0)),
+        (lambda root: (root / "a.md").unlink(), (4, 1, 1)),
     ],
-    ids=["nothing", "much", "a name", "a twin"],
+    ids=["nothing", "much", "a name", "a twin", "the first of two"],
 )
 def test_what_is_kept_and_read_is_what_is_read_from_nothing(
     root: Path, tmp_path: Path, change: Change, counts: tuple[int, int, int]
@@ -109,9 +119,8 @@ def test_what_is_kept_and_read_is_what_is_read_from_nothing(
     assert stores[0].list_keys() == stores[1].list_keys()
     for key in stores[0].list_keys():
         stores[0].open(key)
-    merged = [document_parts.merge_parts([tmp_path / name / TABLE_NAME]) for name in ("second", "anew")]
-    assert merged[0][0].equals(merged[1][0])
-    assert merged[0][1] == merged[1][1]
+    pages = [pl.read_parquet(tmp_path / name / "pages.parquet") for name in ("second", "anew")]
+    assert pages[0].equals(pages[1])
 
 
 def test_documents_that_have_moved_are_named_where_they_are(root: Path, tmp_path: Path) -> None:
@@ -159,17 +168,46 @@ def test_documents_whose_bytes_cannot_be_compared_are_read_again(
     assert read_table(tmp_path / "second") == read_table(tmp_path / "anew")
 
 
+def test_bytes_are_compared_unless_nobody_has_written_the_file_since(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    digest = kept_documents._digest
+
+    def note(path: Path) -> str:
+        hashed.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(kept_documents, "_digest", note)
+    build(root, tmp_path / "0")
+    build(root, tmp_path / "1", tmp_path / "0")
+    assert len(hashed) == 12  # they were written a moment before, and may be again within the same tick of the clock
+    monkeypatch.setattr(kept_documents, "_SETTLED_NS", 0)
+    build(root, tmp_path / "2", tmp_path / "1")
+    hashed.clear()
+    build(root, tmp_path / "3", tmp_path / "2")
+    assert hashed == []
+    state = (root / "a.md").stat()
+    (root / "a.md").write_text("# Motor\n\n[spar](sub/b.txt)")  # as many bytes
+    os.utime(root / "a.md", ns=(state.st_atime_ns, state.st_mtime_ns))
+    kept = build(root, tmp_path / "4", tmp_path / "3")
+    assert hashed == ["a.md"]
+    assert kept.count()["read_documents"] == 2
+    build(root, tmp_path / "anew")
+    assert read_table(tmp_path / "4") == read_table(tmp_path / "anew")
+
+
 def test_a_full_disk_is_said(root: Path, tmp_path: Path) -> None:
     (root / "long.txt").write_text(random.Random(0).randbytes(200_000).hex())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     build(root, tmp_path / "first")
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(ArtifactError, match=r"documents\.parquet: cannot be written .*Free some space"):
+        with pytest.raises(ArtifactError, match=r"second/\S+: cannot be written .*Free some space"):
             build(root, tmp_path / "second", tmp_path / "first")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not (tmp_path / "second" / TABLE_NAME).exists()
+    assert artifacts.read_manifest(tmp_path / "second") is None
 
 
 def test_documents_are_kept_without_the_packages_that_do_ocr(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from drag_ray import schemas
 from drag_ray.errors import ArtifactError
 from drag_ray.search import segments
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index, locate_segments
+from drag_ray.search.index import build_index, locate_segments, write_checksums
 from drag_ray.search.metadata import Metadata
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage import artifacts
@@ -156,14 +156,20 @@ def test_an_index_whose_segments_find_no_room_to_be_merged_is_none(tmp_path: Pat
     assert {path.name for path in (tmp_path / "full").iterdir() if path.is_dir()} == set()
 
 
-@pytest.mark.parametrize("damage", ["segment", "stale", "gone"])
+@pytest.mark.parametrize("damage", ["segment", "stale", "gone", "of an earlier version"])
 def test_segments_that_are_not_what_was_written_are_built_again(tmp_path: Path, damage: str) -> None:
     collection = Collection()
     first = collection.index(tmp_path / "first")
     folder = locate_segments(first / "search_index")
     path = next(folder.glob("*.idx")) if damage == "segment" else folder / segments.STALE_NAME
     content = path.read_bytes()
-    path.unlink() if damage == "gone" else path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    if damage == "of an earlier version":
+        (folder / segments._LABELS_NAME).unlink()
+        write_checksums(folder)
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     collection.change()
     again = collection.index(tmp_path / "again", first)
     assert count_added(again) == 0
