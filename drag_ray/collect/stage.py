@@ -1,40 +1,21 @@
 """The collect stage: the training questions are rolled out, and their trajectories kept."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.task import Policy
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.registry import BASELINES
-from drag_ray.cluster.nodes import count_gpus, let_engines_rest
+from drag_ray.cluster.nodes import let_engines_rest
 from drag_ray.collect.config import CollectSections
 from drag_ray.corpus.questions import draw_questions, draw_split, select_questions
-from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
+from drag_ray.rollout.options import build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
-from drag_ray.storage.file_access import make_private
 
 _DRAWS_PER_PROPOSAL = 4
 """proposals for a question of each baseline that draws them (all but rm3); the others make one"""
-
-
-def start_engines(sections: CollectSections, run_dir: Path) -> None:
-    """Let the engines that this job keeps start on the GPUs that are there, before there is an index to collect with. Those of an
-    agent that is shown images have to know its images first; where questions have some, other engines take the place of these.
-
-    Args:
-        run_dir: the folder of the run, which takes their output.
-    """
-    agent, engine, settings = sections.agent, sections.writer, sections.rollout
-    sees = agent.page_view == "image" or agent.load_tools().shows_images
-    if sees or settings.num_engines or engine.backend != "vllm" or engine.device == "cpu" or not count_gpus():
-        return
-    policies = {"": Policy(engine.model, engine.adapter)}
-    sizes = settings.concurrent_rollouts, settings.flush_s
-    prepare_engines(WorkerOptions(make_private(run_dir).resolve(), Path(), agent, engine, policies, *sizes), settings)
 
 
 def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:

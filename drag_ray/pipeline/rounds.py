@@ -244,12 +244,12 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
 def start_engines_early(config: RunConfig) -> None:
     """Have the engines of the first collection start while the index is built, where that needs no GPU and nobody else wants
     engines before."""
-    from drag_ray.collect.stage import start_engines
+    from drag_ray.rollout.runner import start_engines
 
     embeds = config.embedding.model or config.image_embedding.model
     if not (config.writes_questions or embeds or is_begun(Address("index").locate(config.run_dir))):
         first = build_round(config, 1) if config.rounds else config
-        start_engines(first.take(CollectSections), config.run_dir)
+        start_engines(first.agent, first.take(CollectSections).writer, first.rollout, config.run_dir)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:

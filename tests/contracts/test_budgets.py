@@ -23,15 +23,15 @@ LINES = {
     "evaluate": 5_610,
     "examples": 260,
     "feedback": 1_760,
-    "finetune": 5_750,
+    "finetune": 5_800,
     "format": 2_680,
     "index": 970,
-    "pipeline": 1_390,
+    "pipeline": 1_400,
     "process": 2_560,
     "questions": 1_540,
     "recipes": 1_230,
     "rl": 1_030,
-    "rollout": 3_140,
+    "rollout": 3_160,
     "search": 3_330,
     "serve": 5_810,
     "stage_runs": 780,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 450
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_900
+TEST_LINES = 55_000
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from drag_ray.baselines.rerank import RerankedConfig
-from drag_ray.collect import stage as collect_stage
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
@@ -29,6 +28,7 @@ from drag_ray.pipeline.rounds import (
 )
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import Stage
+from drag_ray.rollout import runner
 from drag_ray.stage_runs.address import Address
 
 CURRICULUM = ({"collect": {"samples_per_question": 2}}, {"finetune": {"method": "dpo", "learning_rate": 5e-5}})
@@ -63,7 +63,7 @@ def test_engines_start_while_the_index_is_built_where_nobody_else_wants_the_gpus
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], starts: bool
 ) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr(collect_stage, "start_engines", lambda sections, run_dir: begun.append((sections.engine.model, run_dir)))
+    monkeypatch.setattr(runner, "start_engines", lambda agent, engine, settings, run_dir: begun.append((engine.model, run_dir)))
     start_engines_early(override(config, options))
     model = options.get("curriculum", [{}])[0].get("engine", {}).get("model", config.engine.model)
     assert begun == ([(model, config.run_dir)] if starts else [])
