@@ -79,11 +79,12 @@ def main() -> None:
     times, rows = StepTimes(), read_rows(Path(given["train_path"]), given["images_dir"])
     pairs = "chosen" in rows.column_names
     packs: dict[str, Any] = {} if pairs or sees else {"packing": True, "packing_strategy": "bfd"}
-    trains, configured = (DPOTrainer, DPOConfig) if pairs else (SFTTrainer, SFTConfig)
+    kinds: tuple[Any, Any] = (DPOTrainer, DPOConfig) if pairs else (SFTTrainer, SFTConfig)
+    make_trainer, make_arguments = kinds
     with tempfile.TemporaryDirectory() as scratch:
-        trainer: Any = trains(
+        trainer: Any = make_trainer(
             model=kind.from_pretrained(given["model"], dtype=torch.bfloat16 if on_gpu else torch.float32),
-            args=configured(
+            args=make_arguments(
                 **packs,
                 output_dir=scratch,
                 max_length=given["max_length"] if packs else None,

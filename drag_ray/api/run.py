@@ -236,8 +236,9 @@ class Run(RunExchange):
                     from drag_ray.rollout.engine_pool import keep_engines
 
                     engines.enter_context(keep_engines())
+                    start_engines_early(config)
 
-            from drag_ray.pipeline.rounds import run_pass, run_rounds
+            from drag_ray.pipeline.rounds import run_pass, run_rounds, start_engines_early
             from drag_ray.pipeline.tuning import tune_search
 
             tuned, finished = tune_search(config, start_ray) if config.tune_search else (config, {})

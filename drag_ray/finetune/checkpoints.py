@@ -37,7 +37,7 @@ def open_scratch(checkpoints_dir: Path, rank: int) -> Generator[Path]:
     prefix = f"{_SCRATCH_NAME}{rank}-"
     with writing(checkpoints_dir):
         for leftover in checkpoints_dir.glob(f"{prefix}*"):
-            shutil.rmtree(leftover)
+            shutil.rmtree(leftover, ignore_errors=True)  # of a process that still writes not all may go
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=checkpoints_dir))
     try:
         yield folder

@@ -183,7 +183,7 @@ def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
     if last is None or checkpoints.read_step(last) != num_steps:
         raise DamageError(
             f"{checkpoints_dir}: the checkpoint of step {num_steps} is damaged ({'; '.join(flaws) or 'it is gone'}). "
-            "Start the stage again: it resumes from the previous one."
+            "Start the stage again: it resumes from the last whole one, or begins again."
         )
     return last
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback, Trainer, TrainerState, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 from transformers.integrations.liger import apply_liger_kernel
+from transformers.trainer_callback import TrainerState
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 

@@ -14,6 +14,7 @@ from typing import Any
 from drag_ray.baselines.dense import Dense, Hybrid, IndexDense, IndexHybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
+from drag_ray.collect.config import CollectSections
 from drag_ray.config import override
 from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
@@ -34,7 +35,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES, Stage
 from drag_ray.stage_runs.address import Address
-from drag_ray.storage.artifacts import Manifest, write_json
+from drag_ray.storage.artifacts import Manifest, is_begun, write_json
 
 _logger = logging.getLogger(__name__)
 
@@ -238,6 +239,17 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     reinforced, final = reinforce(config, build_final(rankers.compared, best.number), start, start_ray)
     finished |= reinforced | rankers.train(start_ray)
     return finished | run_stages([STAGES["evaluate"]], final, start_ray)
+
+
+def start_engines_early(config: RunConfig) -> None:
+    """Have the engines of the first collection start while the index is built, where that needs no GPU and nobody else wants
+    engines before."""
+    from drag_ray.rollout.runner import start_engines
+
+    embeds = config.embedding.model or config.image_embedding.model
+    if not (config.writes_questions or embeds or is_begun(Address("index").locate(config.run_dir))):
+        first = build_round(config, 1) if config.rounds else config
+        start_engines(first.agent, first.take(CollectSections).writer, first.rollout, config.run_dir)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:

@@ -11,8 +11,10 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from drag_ray.agent.task import RolloutTask
-from drag_ray.cluster.nodes import NodeResources, list_nodes, takes_gpus
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.cluster.nodes import NodeResources, count_gpus, list_nodes, takes_gpus
+from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoints.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
@@ -57,6 +59,7 @@ from drag_ray.rollout.tool_hosts import host_tools
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.rollout.worker_actors import BuildWorker, MapChunks, WorkerJob, map_by_ray_data, start_keeper
 from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import make_private
 
 _logger = logging.getLogger(__name__)
 
@@ -137,6 +140,21 @@ def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[Wo
     engine = share_cpus(share_gpu(options.engine, settings.engines_per_gpu), pool, nodes)
     options = replace(options, engine=engine)
     return borrow_engines(options, pool, settings.workers_per_engine)
+
+
+def start_engines(agent: AgentConfig, engine: EngineConfig, settings: RolloutConfig, run_dir: Path) -> None:
+    """Let the engines that this job keeps start on the GPUs that are there, before there is an index to collect with. Those of an
+    agent that is shown images have to know its images first; where questions have some, other engines take the place of these.
+
+    Args:
+        run_dir: the folder of the run, which takes their output.
+    """
+    sees = agent.page_view == "image" or agent.load_tools().shows_images
+    if sees or settings.num_engines or engine.backend != "vllm" or engine.device == "cpu" or not count_gpus():
+        return
+    policies = {"": Policy(engine.model, engine.adapter)}
+    sizes = settings.concurrent_rollouts, settings.flush_s
+    prepare_engines(WorkerOptions(make_private(run_dir).resolve(), Path(), agent, engine, policies, *sizes), settings)
 
 
 def _size_pool(options: WorkerOptions, settings: RolloutConfig, nodes: Sequence[NodeResources]) -> Pool:

@@ -26,12 +26,12 @@ LINES = {
     "finetune": 5_800,
     "format": 2_650,
     "index": 1_000,
-    "pipeline": 1_390,
+    "pipeline": 1_410,
     "process": 2_530,
     "questions": 1_530,
     "recipes": 1_190,
     "rl": 1_030,
-    "rollout": 3_140,
+    "rollout": 3_160,
     "search": 3_300,
     "serve": 5_400,
     "stage_runs": 780,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 53_970
+TEST_LINES = 54_030
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -58,13 +58,14 @@ NAMED = {
     TRAINER: (
         *("_created_lr_scheduler", "model_accepts_loss_kwargs", "self._get_grad_norm(model, grad_norm=grad_norm)"),
         *("self.loss_is_scaled_for_ga", "loss = loss / self.current_gradient_accumulation_steps"),
+        "if not self.args.save_only_model:",
     ),
     "trl/trainer/sft_trainer.py": ('self._metrics = {"train"', "skip_prepare_dataset", "fused_lm_head"),
     "trl/trainer/utils.py": ("label_mask", "log_probs"),
     # finetune/checkpoints.py, stage.py
     "ray/train/v2/_internal/constants.py": ('"checkpoint_manager_snapshot.json"',),
     "ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py": ("checkpoint_results: List", "checkpoint_dir_name: str"),
-    "ray/train/v2/_internal/execution/storage.py": ('return f"checkpoint_{date_str',),
+    "ray/train/v2/_internal/execution/storage.py": ('return f"checkpoint_{date_str', "def build_checkpoint_path_from_name("),
     "ray/train/v2/_internal/exceptions.py": ("self._base_exc = exc",),
     "ray/train/v2/api/data_parallel_trainer.py": (
         *("controller_actor_cls.remote(**controller_init_kwargs)", "ray.get(controller.run.remote())"),

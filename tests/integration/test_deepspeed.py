@@ -112,8 +112,8 @@ def test_a_whole_model_is_published_from_weights_alone_also_by_a_stage_that_is_k
     curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
     assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))
     published, base = (load_file(folder / "model.safetensors") for folder in (tmp_path / "finetune" / "model", nano_model))
-    torch.testing.assert_close(published, load_file(last / "model.safetensors"))
-    assert published.keys() == base.keys()
+    learned = load_file(last / "model.safetensors")  # of ZeRO-2 with the head, which is the embeddings' matrix once more
+    torch.testing.assert_close(published, {name: learned[name] for name in base})
     assert not any(torch.equal(weight, base[name]) for name, weight in published.items())
 
 

@@ -143,6 +143,7 @@ class FiniteSteps(Trainer):
         checkpoint_dir = Path(self._get_output_dir(trial)) / f"checkpoint-{step}"
         with saving(checkpoint_dir):
             super()._save_checkpoint(model, trial)
+            checkpoint_dir.mkdir(exist_ok=True)  # of weights alone process 0 writes all
             written = sorted(checkpoint_dir.glob(WEIGHTS_PATTERN)) if self.args.should_save else []
             found = next(filter(None, map(find_not_finite, written)), None)
         # Process 0 alone has the files, and all have to stop.

@@ -24,9 +24,11 @@ from drag_ray.pipeline.rounds import (
     plan_rankers,
     run_pass,
     run_rounds,
+    start_engines_early,
 )
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import Stage
+from drag_ray.rollout import runner
 from drag_ray.stage_runs.address import Address
 
 CURRICULUM = ({"collect": {"samples_per_question": 2}}, {"finetune": {"method": "dpo", "learning_rate": 5e-5}})
@@ -46,6 +48,29 @@ def test_a_round_begins_with_the_adapter_and_the_options_of_the_one_before(confi
     assert [changed.collect.samples_per_question for changed in rounds] == [2, 4, 4]
     assert rounds[2].finetune.learning_rate == 5e-5
     assert rounds[0].finetune == config.finetune
+
+
+@pytest.mark.parametrize(
+    ("options", "starts"),
+    [
+        ({}, True),
+        ({"curriculum": [{"engine": {"model": "another"}}]}, True),
+        ({"embedding": {"model": "a folder"}}, False),  # the index takes the GPUs
+        ({"corpus": {"documents": "a folder"}}, False),  # a model writes questions first
+    ],
+)
+def test_engines_start_while_the_index_is_built_where_nobody_else_wants_the_gpus(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], starts: bool
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(runner, "start_engines", lambda agent, engine, settings, run_dir: begun.append((engine.model, run_dir)))
+    start_engines_early(override(config, options))
+    model = options.get("curriculum", [{}])[0].get("engine", {}).get("model", config.engine.model)
+    assert begun == ([(model, config.run_dir)] if starts else [])
+    (config.run_dir / "index").mkdir()
+    (config.run_dir / "index" / "identity.json").touch()
+    start_engines_early(config)
+    assert len(begun) == starts
 
 
 def test_a_round_is_judged_by_validation_questions_alone_and_the_best_on_the_split_that_was_asked_for(config: RunConfig) -> None:

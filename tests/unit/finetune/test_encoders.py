@@ -152,6 +152,11 @@ def test_it_learns_and_what_is_published_is_what_was_trained(method: str, tmp_pa
     assert losses[-1] < 0.5 * losses[0]
     assert outcome["curve"][-1]["tokens"] > 0
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["checkpoint-30", "checkpoint-60"]
+    assert [len(list((tmp_path / "kept").glob(f"*-{step}/optimizer.pt"))) for step in (30, 60)] == [1, 0]
+    again = train(job, tmp_path / "again", tmp_path / "kept" / "checkpoint-60")
+    assert not (tmp_path / "again").exists()
+    assert again["curve"] == outcome["curve"]
+    assert again["probe"]["scores"] == pytest.approx(outcome["probe"]["scores"], rel=1e-5)
 
     folder = publish(job, tmp_path / "kept" / "checkpoint-60", outcome, tmp_path)
     assert not [path for path in folder.rglob("*") if path.name.startswith(("optimizer", "trainer_state", "training_args"))]

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 from ray.exceptions import RayActorError
+from small_index import write_index
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.engine.config import EngineConfig
-from drag_ray.rollout.engine_pool import EngineActor, EnginePool, EngineSpec
+from drag_ray.rollout import runner
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.engine_pool import EngineActor, EnginePool, EngineSpec, _build_spec
+from drag_ray.rollout.options import WorkerOptions, build_options
+from drag_ray.rollout.pool import Pool
+from drag_ray.rollout.runner import start_engines
+from drag_ray.types import Page
 
 SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0)
 
@@ -40,6 +48,26 @@ def pool(made: list[Any]) -> EnginePool:
         return made[-1]
 
     return EnginePool(make)
+
+
+def test_engines_that_start_early_are_those_that_a_collection_borrows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[WorkerOptions] = []
+    monkeypatch.setattr(runner, "prepare_engines", lambda options, settings: asked.append(options))
+    monkeypatch.setattr(runner, "count_gpus", lambda: 1)
+    sections = AgentConfig(), EngineConfig(max_num_seqs=7), RolloutConfig()
+    start_engines(*sections, tmp_path / "run")
+    write_index(tmp_path, [Page("a.pdf", 1, 1, "rotor")], [])
+    borrowing = build_options(*sections, tmp_path, tmp_path / "run" / "collect")
+    pool = Pool(1, 1, num_cpus=1, num_gpus=1)
+    assert [_build_spec(options, pool) for options in asked] == [_build_spec(borrowing, pool)]
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+    agent, engine, settings = sections
+    start_engines(AgentConfig(page_view="image"), engine, settings, tmp_path / "run")
+    start_engines(agent, EngineConfig(device="cpu"), settings, tmp_path / "run")
+    start_engines(agent, engine, RolloutConfig(num_engines=1), tmp_path / "run")  # of a cluster that is to grow
+    monkeypatch.setattr(runner, "count_gpus", lambda: 0)
+    start_engines(*sections, tmp_path / "run")
+    assert len(asked) == 1
 
 
 async def lend_all(pool: EnginePool, *borrowers: str) -> list[Any]:
