@@ -128,7 +128,8 @@ def write_few() -> str:
 
 def write_reader() -> str:
     """Hit@1 and MRR with a reader and with what learned its scores, the differences, and what each costs."""
-    others = (found for found in read_results("rankers_curve")["sets"] if found["set"] in _ALSO_READ and "ce@20" in found["rankings"])
+    curve = (found for found in read_results("rankers_curve")["sets"] if found["set"] in _ALSO_READ)
+    others = (found for found in curve if "ce@20" in found["rankings"])
     sets = [*read_results("rankers_reader")["sets"], *others]
     rows = [[text.strip(), *(_write_cell(found["rankings"].get(name)) for found in sets)] for text, name in _READ.items()]
     for text, name in _READ_PAIRS.items():
