@@ -1,4 +1,4 @@
-"""What an untrained query writer finds for the test questions of `bench_rankers.py`, for its `--additions`.
+"""Pages that an untrained query writer finds for the test questions of `bench_rankers.py`, for its `--additions`.
 
 python benchmarks/ask_writer.py FOLDER --model MODEL --sets medquad fairytaleqa [--data-dir DIR] [--device gpu]
 

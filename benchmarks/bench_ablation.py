@@ -1,4 +1,4 @@
-"""What each part of a recipe brings: the recipe without it, on the same held-out questions: `results/ablation.json`.
+"""Effect of each part of a recipe: the recipe without it, on the same held-out questions: `results/ablation.json`.
 
 A row is a policy of a finished evaluation, NAME=FOLDER:POLICY. The first is the recipe, and with it the others are compared:
 for each measure the difference, the ends of its interval by document, its p-value, and that corrected (Holm) over all of them.

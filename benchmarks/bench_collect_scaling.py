@@ -1,4 +1,4 @@
-"""How collection grows with the GPUs of one host: the same multi-turn workload a GPU, on 1, 2, 4, 8 of them.
+"""Throughput of collection by GPUs of one host: the same multi-turn workload a GPU, on 1, 2, 4, 8 of them.
 
 python benchmarks/bench_collect_scaling.py --gpus 1,2,4,8 --index-dir runs/mine/index --model MODEL [--load-format dummy]
 

@@ -182,7 +182,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 class Load(Watch):
-    """What the driver and Ray's own processes take while a collection runs: CPU cores, and the object store's memory."""
+    """Load of the driver and Ray's own processes while a collection runs: CPU cores, and the object store's memory."""
 
     interval_s = 5.0
 

@@ -146,7 +146,7 @@ def summarise(folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def compute_rates(requests: list[tuple[float, float, int]], seconds: float) -> dict[str, float]:
-    """What the engine answered in the first `seconds`, and requests that it worked on then, on average.
+    """Requests and tokens that the engine answered in the first `seconds`, and requests that it worked on then, on average.
 
     Args:
         requests: begin and end of each, and the tokens of the reply.

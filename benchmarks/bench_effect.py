@@ -1,4 +1,4 @@
-"""What policies find beside the question itself, row by row: `results/effect.json`.
+"""Results of policies beside the question itself, row by row: `results/effect.json`.
 
 A row is a policy on the held-out questions of a set. This script makes those of policies without a model, on finished index
 stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the
@@ -100,7 +100,7 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
 
 
 def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[QuestionResult]]:
-    """What policies that need no model find for all test questions of an index stage."""
+    """Ask policies that need no model all test questions of an index stage."""
     agent = AgentConfig(max_iterations=1)
     searcher, questions = Searcher(index_dir / "search_index"), draw_split(index_dir, "test", 0, SEED)
     plan = build_plan(questions, ("greedy",), 1, SEED)
@@ -166,7 +166,7 @@ def is_without_language_model(policy: str) -> bool:
 
 
 def is_trained(policy: str) -> bool:
-    """Whether its weights were, or those of what stands beside it: base+hybrid is as untrained as base, base+rerank is not."""
+    """True if its weights were trained, or those of a part of it: base+hybrid is as untrained as base, base+rerank is not."""
     return not UNTRAINED.issuperset(policy.split("+"))
 
 

@@ -176,7 +176,7 @@ def gather(lines: Sequence[Line], folders: Sequence[Path]) -> tuple[dict[str, li
 
 
 def to_result(line: Line, name: str) -> QuestionResult:
-    """What a search found for a question, as an evaluation has it."""
+    """The result of a search for a question, as an evaluation has it."""
     asked = {"question_id": line["question_id"], "file": line["file"], "group": line["group"], "category": ""}
     searches = SearchScore(first_search_rank=line["ranks"][name])
     return QuestionResult(**asked, hops=Hops.SINGLE, num_evidence=1, top_k=3, depth=DEPTH, searches=searches)
@@ -202,7 +202,7 @@ def measure(name: str, results: Mapping[str, Sequence[QuestionResult]], weights:
 
 
 def describe(head: dict[str, Any], lines: Sequence[Line], results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, Any]:
-    """What a set's searches were made of and took, and how many questions are compared."""
+    """Figures of a set's searches: pages read, seconds, and the questions that are compared."""
     seconds = {name: round(sum(line["seconds"][name] for line in lines) / len(lines), 4) for name in lines[0]["seconds"]}
     return {
         "questions": len(results[QUESTION]),

@@ -1,4 +1,4 @@
-"""What tools of text add to search: one model on the same held-out questions with search alone, and with read_page and grep.
+"""Effect of tools of text beside search: one model on the same held-out questions with search alone, and with read_page and grep.
 
 python benchmarks/bench_evaluate_tools.py --model MODEL [--questions 800] [--set medquad] [--folder RUN]
 
@@ -44,7 +44,7 @@ CONFIDENCE, NUM_RESAMPLES = 0.95, 10_000
 
 @dataclass(frozen=True)
 class Course:
-    """What a rollout came to see.
+    """The pages that a rollout saw, and when it first saw evidence.
 
     Attributes:
         num_pages: distinct pages.
@@ -91,7 +91,7 @@ class Tracer:
 
 
 def describe(trajectories: Sequence[Trajectory], courses: Sequence[Course]) -> dict[str, Any]:
-    """What a side spends on a question, and what its replies were."""
+    """Effort of a side for a question, and counts of its replies."""
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     number = len(trajectories)
     called = {turn.call.tool for turn in turns if turn.call.tool}
@@ -117,7 +117,7 @@ def describe(trajectories: Sequence[Trajectory], courses: Sequence[Course]) -> d
 
 
 def list_columns() -> Iterator[tuple[str, Callable[[Course], float]]]:
-    """What is counted of a course, by name."""
+    """The figures of a course, by name."""
     yield "solved", lambda course: course.solved_at_turn < np.inf
     yield "cites", lambda course: course.cites
     for limit in range(1, TURNS + 1):

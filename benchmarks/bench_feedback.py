@@ -138,7 +138,7 @@ def compute_mrr(questions: Sequence[Question], rankings: Rankings) -> float:
 
 
 def behave(question: Question, pages: Sequence[Evidence], noise: float, random: Random) -> Iterator[tuple[Evidence, Action]]:
-    """What a user does with pages."""
+    """A user's actions on pages."""
     is_noisy = random.random() < noise
     for rank, page in enumerate(pages, start=1):
         is_right = random.random() < 0.5 if is_noisy else page in question.evidence
@@ -155,14 +155,14 @@ def search(question: Question, pages: Sequence[Evidence], client: str, part: Tri
 
 
 def mark(of: ShownSearch, page: Evidence, action: Action) -> Mark:
-    """What the client of a search does with a page of it."""
+    """The mark that the client of a search gives to a page of it."""
     return Mark(of.id, of.time, of.client, action, page, of.pages.index(page) + 1)
 
 
 def simulate_feedback(
     questions: Sequence[Question], shown: Rankings, noise: float, is_hostile: bool, random: Random
 ) -> Iterator[Event]:
-    """What users do with what the questions alone find."""
+    """Actions of users on the pages that the questions alone find."""
     for question in questions:
         for client in random.sample(range(NUM_CLIENTS), random.randint(1, 2 * VOICES_A_QUESTION - 1)):
             visit = search(question, shown[question.id], f"c{client}")
@@ -191,7 +191,7 @@ def judge(learned: Sequence[Question], asked: Sequence[Question], shown: Ranking
 def run_trials(
     questions: Sequence[Question], rankings: Mapping[str, Rankings], kind: str, noise: float, is_hostile: bool, random: Random
 ) -> dict[str, float | None]:
-    """How trials of one kind end, and after how many votes."""
+    """Ends of trials of one kind, and the number of votes until then."""
     ends, votes = Counter[str](), list[int]()
     begin = partial(begin_search, questions, rankings, kind, random)
     for _ in range(NUM_TRIALS):

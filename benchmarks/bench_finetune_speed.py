@@ -107,7 +107,7 @@ def write_rows(run_dir: Path, model: str, kind: str, num_rows: int, options: arg
 
 
 def give_replies(kind: str, reply: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the rows of one prompt hold besides it: a reply to learn, or two to compare."""
+    """The rest of the rows of one prompt: a reply to learn, or two to compare."""
     if kind == "dpo":
         return [{"chosen": reply, "rejected": reply}]
     if kind == "reward":

@@ -1,4 +1,4 @@
-"""What a final recipe comes to on questions that were kept apart, over several trainings: `results/kept.json`.
+"""Results of a final recipe on questions that were kept apart, over several trainings: `results/kept.json`.
 
 python benchmarks/bench_kept.py --questions FOLDER medquad=EVALUATE,EVALUATE,EVALUATE [fairytaleqa=...]
 

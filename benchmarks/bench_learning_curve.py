@@ -1,4 +1,4 @@
-"""What there is to gain with more training questions: `results/learning_curve.json`.
+"""Results by the number of training questions: `results/learning_curve.json`.
 
 A row is a policy that has learned from so many questions of the train split, on all held-out questions of a set. This script
 makes those of policies that learn without a model, each for some draws of the training questions, and takes those of models from

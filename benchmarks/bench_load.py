@@ -92,7 +92,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 class Asker:
-    """What the clients ask, and how they know that an answer is that of their question. Each method returns an outcome.
+    """Requests of the clients, and the check that an answer is that of their question. Each method returns an outcome.
 
     Attributes:
         editions: the answers of `/v1/search` by the index that they are of.
@@ -156,14 +156,14 @@ class Asker:
 
 
 def judge_refusal(response: httpx2.Response) -> tuple[str, float]:
-    """What a status other than 200 means, and the seconds after which its client asks again."""
+    """The meaning of a status other than 200, and the seconds after which its client asks again."""
     if response.status_code not in (429, 503) or "retry-after" not in response.headers:
         return f"lost: {response.status_code} {response.text[:80]}", 1.0
     return f"refused: {response.status_code}", float(response.headers["retry-after"])
 
 
 async def watch_health(url: str, end: float, certificates: ssl.SSLContext) -> dict[str, Any]:
-    """What `/health` answers, asked anew every few seconds until `end`, and how long it takes."""
+    """Statuses of `/health`, asked anew every few seconds until `end`, and the seconds that an answer takes."""
     statuses, taken = Counter[str](), list[float]()
     async with httpx2.AsyncClient(base_url=url, timeout=None, verify=certificates) as client:
         while (began := time.monotonic()) < end:
@@ -193,7 +193,7 @@ async def exchange(url: str, arguments: argparse.Namespace, folder: Path) -> lis
 
 
 async def exchange_adapters(url: str, asker: Asker, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """What became of an adapter that is loaded, asked until it is not refused, and unloaded, again and again."""
+    """Outcomes of an adapter that is loaded, asked until it is not refused, and unloaded, again and again."""
     done: list[dict[str, Any]] = []
     end = time.monotonic() + arguments.seconds
     async with httpx2.AsyncClient(base_url=url, timeout=arguments.limit_s) as client:
@@ -208,7 +208,7 @@ async def exchange_adapters(url: str, asker: Asker, arguments: argparse.Namespac
 
 
 async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """What all clients get until the time is over."""
+    """Outcomes of all clients until the time is over."""
     outcomes, seconds = Counter[str](), dict[str, list[float]]()
     numbers, end, certificates = count(), time.monotonic() + arguments.seconds, ssl.create_default_context()
     kinds: list[Callable[[httpx2.AsyncClient, int], Awaitable[tuple[str, httpx2.Response]]]] = [

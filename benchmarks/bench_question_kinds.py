@@ -1,4 +1,4 @@
-"""Which of the questions that a model has written teach most, told by a ranker that learns in seconds on a CPU.
+"""Comparison of kinds of written questions by how much a ranker learns from them in seconds on a CPU.
 
 python benchmarks/bench_question_kinds.py --written FOLDER [--sets medquad] [--seeds 0,1,2]
 

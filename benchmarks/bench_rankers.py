@@ -198,7 +198,7 @@ def open_searcher(folder: Path) -> Searcher:
 
 
 def cut_pages(folder: Path, question: str, pages: Pages) -> list[str]:
-    """What a cross-encoder reads of some pages for a question."""
+    """The passages of some pages that a cross-encoder reads for a question."""
     return [cut_passage(open_searcher(folder), page, question, PAGE_CHARS) for page in pages]
 
 
@@ -213,7 +213,7 @@ def open_pool(num_workers: int) -> Generator[Run]:
 
 
 class Passages:
-    """What is read of pages, cut once for each question."""
+    """Passages of pages, cut once for each question."""
 
     def __init__(self, collection: Collection, run: Run) -> None:
         self._folder = collection.folder
@@ -235,12 +235,12 @@ class Passages:
 
 
 def search_words(questions: Sequence[Question], searcher: Searcher) -> list[Hits]:
-    """What is found by words."""
+    """Pages found by words."""
     return [searcher.search(question.question, DEPTH) for question in questions]
 
 
 def search_vectors(questions: Sequence[Question], by_words: Sequence[Hits], dense: DenseSearcher) -> dict[str, Sequence[Hits]]:
-    """What is found by words, by vectors, and by both, as `HybridSearcher` fuses them."""
+    """Pages found by words, by vectors, and by both, as `HybridSearcher` fuses them."""
     dense.prepare([question.question for question in questions])
     by_vectors = [dense.search(question.question, DEPTH) for question in questions]
     fused = [Hits(fuse_rankings(pair)[:DEPTH]) for pair in zip(by_words, by_vectors, strict=True)]
@@ -658,7 +658,7 @@ class SetBench:
 
 
 def read_additions(folder: Path, name: str, questions: Sequence[Question]) -> list[Hits]:
-    """What a query writer has found for each question."""
+    """Read the pages that a query writer has found for each question."""
     found = parse_json((folder / f"{name}.json").read_text(encoding="utf-8"))["pages"]
     return [Hits(Hit(file, number, place, 1 / place) for place, (file, number) in enumerate(found[q.id], 1)) for q in questions]
 
@@ -692,8 +692,8 @@ def read_written(folder: Path, kinds: Sequence[str] = (), also: Sequence[str] = 
 
 
 def describe(questions: Sequence[Question], searcher: Searcher) -> dict[str, float]:
-    """How hard questions are and how they are worded: measures of searches with them, words, and the share of these on a page
-    that answers."""
+    """Difficulty and wording of questions: measures of searches with them, words, and the share of these on a page that
+    answers."""
     words = [set(searcher.analyze(question.question)) for question in questions]
     held = [
         max(len(own & set(searcher.analyze(searcher.text(page)))) for page in question.evidence)

@@ -42,7 +42,7 @@ class Clock:
         self.computed: list[float] = []
 
     def time(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns."""
+        """Call the function, note its times and return its result."""
         started, computed = time.perf_counter(), time.process_time()
         found = function(*arguments)
         self.waited.append((time.perf_counter() - started) * 1000)

@@ -208,7 +208,7 @@ def count_candidates(folder: Path, data_dir: Path) -> dict[str, Any]:
 
 
 def read_pages(path: Path) -> dict[str, list[Evidence]]:
-    """What a policy finds for each question, as `ask_writer.write_pages` leaves it."""
+    """Read the pages that a policy finds for each question, as `ask_writer.write_pages` leaves them."""
     pages = parse_json(path.read_text(encoding="utf-8"))["pages"]
     return {question: [Evidence(*page) for page in own] for question, own in pages.items()}
 

@@ -1,4 +1,4 @@
-"""How well queries that nobody learned find their pages: what a trained policy has to beat, and what the engine has to match.
+"""Quality of queries that nobody learned: a trained policy has to beat it, and the engine has to match it.
 
 1. page sets: the raw question as the query, beside bm25s on the same tokens and the BM25 figures that the sets come with;
 2. retrieval sets: nDCG@10 beside bm25s on the same tokens, with the same k1 and b, and beside RM3: expansion helps where many

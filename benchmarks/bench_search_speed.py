@@ -1,4 +1,4 @@
-"""How fast pages are found: this project's search beside Whoosh, bm25s (numba) and SQLite FTS5, in one process and one run.
+"""Speed of search: this project's search beside Whoosh, bm25s (numba) and SQLite FTS5, in one process and one run.
 
 Every engine answers the same questions of medquad (16,407 pages) with the file, page number and text of the best pages. The
 engines take turns, the order changes from round to round, and medians over rounds are kept. CPU time is what counts: on a
@@ -95,7 +95,7 @@ def measure_queries(
 
 
 def time_query(search: SearchFn, text: str) -> tuple[list[FoundPage], float, float]:
-    """What a search finds, and its milliseconds of wall time and of this thread's CPU time."""
+    """The result of a search, and its milliseconds of wall time and of this thread's CPU time."""
     cpu_started, started = time.thread_time_ns(), time.perf_counter_ns()
     pages = search(text, TOP_K)
     return pages, (time.perf_counter_ns() - started) / 1e6, (time.thread_time_ns() - cpu_started) / 1e6

@@ -181,7 +181,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def build_command(server: str, arguments: argparse.Namespace, folder: str) -> list[str]:
-    """How a server is started with the engine options of both."""
+    """The command that starts a server with the engine options of both."""
     engine = {
         "model": arguments.model,
         "dtype": arguments.dtype,
@@ -226,7 +226,7 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
 def measure(
     url: str, server_id: int, arguments: argparse.Namespace, load_options: dict[str, Any], num_requests: int
 ) -> dict[str, Any]:
-    """What vLLM's client sees, and what it costs."""
+    """Figures of vLLM's client, and the CPU time that they cost."""
     with watch_processes(
         [server_id, os.getpid()], lambda line: next((part for sign, part in ROLES.items() if sign in line), "")
     ) as load:
@@ -235,7 +235,7 @@ def measure(
 
 
 def run_clients(url: str, arguments: argparse.Namespace, load_options: dict[str, Any], num_requests: int) -> list[dict[str, Any]]:
-    """What each process of the client has seen of each of its requests."""
+    """The records of each process of the client about each of its requests."""
     options = {
         "backend": "openai-chat",
         "base-url": url,

@@ -77,7 +77,7 @@ BOOSTS = [Setting(**{part: times}) for part in ("line", "file") for times in (1,
 
 
 class Counts(NamedTuple):
-    """How often each term of the questions stands in each page, and how many terms a page has."""
+    """The count of each term of the questions in each page, and the number of terms of each page."""
 
     terms: sparse.csr_array
     lengths: Floats
@@ -150,7 +150,7 @@ def compare(questions: Sequence[Question], values: Mapping[str, Floats], referen
 
 
 def try_first_stages(collection: Collection, parts: Parts, has_vectors: bool) -> dict[str, Any]:
-    """What the stage tune chooses, and what this and each depth find."""
+    """The choice of the stage tune, and the results of it and of each depth."""
     agent = AgentConfig()
     stages = list_first_stages(agent, has_vectors)
     search = RankEvidence(collection.folder, agent, stages)
@@ -228,7 +228,8 @@ def skip_additions(collection: Collection, test: Sequence[Question], near: NearD
 
 
 def compute_lead(hits: Hits) -> float:
-    """How far the first page is ahead of the second, of its score; 1 where there is no second one, 0 where there is none."""
+    """The lead of the first page over the second, as a share of its score; 1 where there is no second one, 0 where there is
+    none."""
     scores = [hit.score for hit in hits[:2]]
     return 1 - sum(scores[1:]) / scores[0] if scores else 0.0
 

@@ -1,4 +1,4 @@
-"""What questions that a model has written are worth: rankers trained on them beside rankers trained on a set's own questions.
+"""Worth of questions that a model has written: rankers trained on them beside rankers trained on a set's own questions.
 
 python benchmarks/bench_written.py own=FOLDER,FOLDER written=FOLDER,FOLDER ... [--questions FOLDER] [--result written]
 

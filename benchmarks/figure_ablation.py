@@ -1,4 +1,4 @@
-"""What each part of the recipe brings: the recipe without it."""
+"""Figures of an ablation: the recipe without each of its parts."""
 
 from figure_cells import read_results, short, tested_difference, to_table
 from figure_quality import EFFECT_MEASURES

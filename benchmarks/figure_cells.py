@@ -1,4 +1,4 @@
-"""What tables of figures are made of: results, cells and how numbers are written."""
+"""Parts of tables of figures: results, cells and the notation of numbers."""
 
 import json
 import math

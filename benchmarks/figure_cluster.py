@@ -15,7 +15,7 @@ _LOST_UNDER = {
 
 
 def write_simulation() -> str:
-    """What was seen on a cluster of scripted engines; of a simulation that was stopped what it had measured."""
+    """Figures of a cluster of scripted engines; of a simulation that was stopped those that it had measured."""
     results = read_results("simulation")
     options, rows = results["options"], list[list[str]]()
     if start := results.get("starting"):
@@ -39,7 +39,7 @@ def write_simulation() -> str:
 
 
 def write_autoscaling() -> str:
-    """When nodes and engines came and went."""
+    """Moments at which nodes and engines came and went."""
     results = read_results("autoscaling")
     rows = [[f"{moment['at_s']:.0f}", str(moment["nodes"]), str(moment["engines"])] for moment in results["moments"]]
     end = [f"{results['collected_after_s']:.0f}", "", f"all {results['kept']} rollouts are kept"]
@@ -48,7 +48,7 @@ def write_autoscaling() -> str:
 
 
 def write_lost_nodes() -> str:
-    """How long it took until what a lost node had was done again, stage by stage."""
+    """Seconds until the work of a lost node was done again, stage by stage."""
     results = read_results("lost_nodes")
     stages = [stage for stage in _LOST_UNDER if stage in results]
 

@@ -17,7 +17,7 @@ SEARCHES = {
 
 
 def write_equal_terms() -> str:
-    """What each search finds, and beside it what a small model adds, as far as it was measured."""
+    """Results of each search, and beside them those of a small model, as far as they were measured."""
     found = {(row["set"], row["policy"]): row for row in read_results("equal_terms")["rows"]}
     added = {"SmolLM2-135M as query writer, words": "base", "the same, tuned": "tuned"}
     rows = [[text, *(_write_cell(found.get((name, policy))) for name in _SETS)] for text, policy in (SEARCHES | added).items()]

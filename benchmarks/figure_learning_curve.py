@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def write_table() -> str:
-    """What is found by what was learned from so many questions."""
+    """Results by the number of questions that were learned from."""
     by_number: dict[int, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in _read_rows():
         by_number[row["train_questions"]][row["policy"]].append(row)
@@ -30,7 +30,7 @@ def write_table() -> str:
 
 
 def write_model_terms() -> str:
-    """What the table of a model is of."""
+    """The terms of the table of a model."""
     return to_paragraph(
         f"""{LARGE} after one round of SFT on additions that beat the question, its own and proposed ones; the same held-out
         questions, one draw, one seed. `templates` made its proposals from all training questions of {_SET}, so the table shows
@@ -39,7 +39,7 @@ def write_model_terms() -> str:
 
 
 def write_model_table() -> str:
-    """What is found with what a model has learned from so many collected questions."""
+    """Results of a model by the number of collected questions that it has learned from."""
     policies = {"words": _read_model_rows(_TUNED), "words and vectors": _read_model_rows(f"{_TUNED}+hybrid")}
     header = ["collected questions"]
     for text in policies:
@@ -52,7 +52,7 @@ def write_model_table() -> str:
 
 
 def write_reranker_table() -> str:
-    """What a reranker makes of the question's pages with what it has learned from so many questions."""
+    """Results of a reranker on the question's pages, by the number of questions that it has learned from."""
     header = ["questions learned from", "seconds of the GPU", "Hit@1", "Hit@3", "Hit@10", "MRR"]
     cells = [
         [f"{number:,}", f"{row['gpu_s']}", *(short(row[measure]) for measure in EFFECT_MEASURES)]

@@ -1,4 +1,4 @@
-"""What becomes of a collection and an endpoint under load, of their memory, of damaged files, faults and hostile queries."""
+"""Figures of load: collections and endpoints, their memory, damaged files, faults and hostile queries."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def _list_slopes(memory: dict[str, Any]) -> list[list[str]]:
 
 
 def write_reader_fuzz() -> str:
-    """What became of damaged files, by the reader."""
+    """Outcomes of damaged files, by the reader."""
     results = read_results("fuzz_readers")
     return to_table(
         ["damaged files", "kinds", "refused or set aside", "ended or blocked their process", "failures"],
@@ -66,7 +66,7 @@ def write_reader_fuzz() -> str:
 
 
 def write_fault_injection() -> str:
-    """How many faults were injected, by what they hit, and what was not answered as it should."""
+    """Counts of injected faults by their target, and of answers that were not as they should be."""
     results = read_results("inject_faults")
     rows = [
         [area, f"{counts['accesses']:,}", str(counts["kinds"]), f"{counts['faults']:,}"]

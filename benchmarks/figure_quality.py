@@ -15,7 +15,7 @@ def take_value(results: Any, measure: str, policy: str) -> float:
 
 
 def write_demo() -> str:
-    """What the demo's report said."""
+    """Text of the demo's report."""
     results = read_results("demo")
     names = {
         "question": "question, words (BM25)",
@@ -81,7 +81,7 @@ def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = L
 
 
 def write_effect() -> str:
-    """What can be had without a trained model and with one; a star where it differs significantly from the question."""
+    """Results without a trained model and with one; a star where they differ significantly from the question."""
 
     def write_cell(row: Any) -> str:
         if row is None:
@@ -144,7 +144,7 @@ def write_recipe() -> str:
 
 
 def write_methods() -> str:
-    """What each training method brings; the base model is the mean of the evaluations."""
+    """Results of each training method; the base model is the mean of the evaluations."""
     files = {name: read_results(f"{name}_round_gpus") for name in ("sft", "rl", "dpo")}
     hits = ("hit_at_1", "hit_at_3", "hit_at_10")
 
@@ -204,7 +204,7 @@ def write_search_quality() -> str:
 
 
 def write_key_words() -> str:
-    """What the question and its key words find on each page set."""
+    """Results of the question and of its key words on each page set."""
     results = read_results("search_quality")
     sets = {**results["page_sets"], "the embedded corpus": results["embedded_corpus"]["all"]}
     rows: list[list[str]] = []
@@ -242,7 +242,7 @@ def points(value: float) -> str:
 
 
 def write_effect_transfer() -> str:
-    """What the adapter that was trained on manuals finds on other sets."""
+    """Results of the adapter that was trained on manuals on other sets."""
     rows = []
     for name in ("medquad", "fairytaleqa", "ohr_bench", "financebench"):
         tuned, base = (find_effect(f"{name}, trained on manuals", policy, LARGE) for policy in ("manuals", "base"))

@@ -1,4 +1,4 @@
-"""What a trained reranker finds beside searches that need none, and what it cost."""
+"""Results of a trained reranker beside searches that need none, and its cost."""
 
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ _POLICIES = {
 
 
 def write_table() -> str:
-    """What each search finds, and how far the reranked question is above the question and above the best that is untrained."""
+    """Results of each search, and the lead of the reranked question over the question and over the best that is untrained."""
 
     def write_cell(row: Any) -> str:
         return " ".join(short(row[name]) for name in EFFECT_MEASURES) if row else ""

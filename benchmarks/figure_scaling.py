@@ -23,7 +23,7 @@ def write_scaling_time() -> str:
 
 
 def write_scaling_limits() -> str:
-    """What the parts that there is one of have to carry, in rollouts of text."""
+    """Load of the parts that there is one of, in rollouts of text."""
     rate, most = _read_rate("collect_scaling_text"), _read_most("collect_scaling_text")
 
     def write_cores(part: str) -> list[str]:
@@ -47,7 +47,7 @@ def _read_rate(name: str) -> float:
 
 
 def _read_most(name: str) -> dict[str, Any]:
-    """What was measured with the most GPUs of the run."""
+    """The measurement with the most GPUs of the run."""
     gpus = read_results(name)["gpus"]
     return gpus[max(gpus, key=int)]
 

@@ -146,7 +146,7 @@ def write_serving_waves() -> str:
 
 
 def write_serving_parts() -> str:
-    """What a streamed chat costs in each process between client and engine."""
+    """CPU time of a streamed chat in each process between client and engine."""
     results = read_results("serve_parts")
     options = results["options"]
     names = {

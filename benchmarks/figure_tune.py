@@ -1,4 +1,4 @@
-"""What choosing a search by training questions gains, choice by choice."""
+"""Gain of a search that training questions choose, choice by choice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def _head(text: str) -> list[str]:
 
 
 def write_first_stages() -> str:
-    """What each first stage finds on test questions, and how far that which `tune` chooses is above two that nobody chose."""
+    """Results of each first stage on test questions, and the lead of the one that `tune` chooses over two that nobody chose."""
 
     def write_measures(one: Any, name: str) -> str:
         row = one["first_stages"]["rankings"].get(name)
@@ -54,7 +54,7 @@ def write_first_stages() -> str:
 
 
 def write_settings() -> str:
-    """What k1 and b, a boost and a skipped expansion gain, each chosen by other questions than it is measured on."""
+    """Gain of k1 and b, of a boost and of a skipped expansion, each chosen by other questions than it is measured on."""
 
     def write_boost(one: Any) -> str:
         best = one["boosts"]["best"]

@@ -16,7 +16,7 @@ def _read_pins(name: str) -> dict[str, str]:
 
 
 def write_pinned_versions() -> str:
-    """What the two lists pin of what decides a figure."""
+    """Versions in the two lists of the packages that decide a figure."""
     gpu, cpu = _read_pins("gpu"), _read_pins("cpu")
     names = {"vllm": "vLLM", "torch": "PyTorch", "transformers": "transformers", "peft": "PEFT"}
     measured = ", ".join(f"{said} {gpu[name]}" for name, said in names.items())
@@ -30,7 +30,7 @@ def write_pinned_versions() -> str:
 
 
 def write_measured_versions() -> str:
-    """What figures were measured with."""
+    """Versions that figures were measured with."""
     gpu = _read_pins("gpu")
     return to_paragraph(
         f"""All figures of GPUs were measured with vLLM {gpu["vllm"]}, PyTorch {gpu["torch"]} and transformers

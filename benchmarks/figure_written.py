@@ -86,7 +86,7 @@ def _write_row(asked: str, key: str, found: Any) -> list[str]:
 
 
 def write_filters() -> str:
-    """What became of the drafts of each writer on each set, and what a question that was kept took."""
+    """Outcomes of the drafts of each writer on each set, and the cost of a question that was kept."""
     rows = [
         [
             name,
@@ -103,7 +103,7 @@ def write_filters() -> str:
 
 
 def write_likeness() -> str:
-    """How hard written and real questions are, and how many of their words the page has."""
+    """Difficulty of written and real questions, and the share of their words on the page."""
     rows = []
     for name, table in read_results("written")["sets"].items():
         groups = {"real, of the test": table["asked"], "written, kept": table["variants"]["written"]["asked"]}

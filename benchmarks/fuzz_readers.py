@@ -46,7 +46,7 @@ _REPORT_S = 30
 
 @dataclass
 class Outcome:
-    """What became of the inputs."""
+    """Counts of the inputs by their outcome."""
 
     inputs: Counter[str] = field(default_factory=Counter[str])
     refused: int = 0
@@ -132,7 +132,7 @@ def _write(folder: Path, name: str, data: bytes) -> Path:
 
 
 def _read_one(process: DocumentProcess, name: str, path: Path, outcome: Outcome) -> str:
-    """What was wrong, if anything was."""
+    """The fault of a reading, empty if there was none."""
     started = time.perf_counter()
     failure = ""
     try:

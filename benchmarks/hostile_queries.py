@@ -1,4 +1,4 @@
-"""What hostile queries take on many pages, beside what a query may take (`search.max_query_ms`).
+"""Time of hostile queries on many pages, beside the limit of a query (`search.max_query_ms`).
 
 python benchmarks/hostile_queries.py [--pages 100000]
 

@@ -1,4 +1,4 @@
-"""What an installation takes on the disk: the search core alone, and what `runtime_env/cpu.txt` pins.
+"""Size of an installation on the disk: the search core alone, and the packages of `runtime_env/cpu.txt`.
 
     python benchmarks/install_size.py
 
@@ -24,7 +24,7 @@ _TORCH = ("torch", "triton", "nvidia-", "cuda-")
 
 
 def copy_source(folder: Path) -> Path:
-    """What the package is built from, in a folder of its own: a build leaves files beside it."""
+    """Copy the files that the package is built from into a folder of its own: a build leaves files beside them."""
     shutil.copytree(ROOT / "drag_ray", folder / "drag_ray", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)

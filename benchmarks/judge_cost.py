@@ -1,4 +1,4 @@
-"""What a judge's verdict costs, and whether it is right, on answers that are known to be right or wrong.
+"""Cost and accuracy of a judge's verdict, on answers that are known to be right or wrong.
 
 python benchmarks/judge_cost.py --address http://127.0.0.1:8000/v1 --model base [--questions 50]
     [--key-variable NAME] [--prompt-price 0.15] [--completion-price 0.6] [--data-dir ../shared/data]
@@ -48,7 +48,7 @@ def answer(questions: Sequence[Question], said: Sequence[str], folder: Path) -> 
 
 
 def count_verdicts(rollouts: Sequence[Trajectory], judgements: Judgements) -> dict[str, int]:
-    """How often each verdict was given; `none` for replies that hold none."""
+    """Counts of each verdict; `none` for replies that hold none."""
     cases = [case for rollout in rollouts if (case := build_case(rollout))]
     return dict(Counter(judgements.by_case[case.key].verdict or "none" for case in cases if case.key in judgements.by_case))
 

@@ -77,7 +77,7 @@ def _fit(minutes: Sequence[float] | np.ndarray, values: Sequence[float] | np.nda
 
 
 def _name(process: psutil.Process) -> str:
-    """What kind of process it is: the program or script that it runs, or as it calls itself, without what it is at just now."""
+    """Name the kind of a process: the program or script that it runs, or its own title, without its present task."""
     words = [word for word in process.cmdline() if word]
     if not words:
         return process.name()

@@ -53,7 +53,7 @@ class SearchAdapter:
     def make_reflective_dataset(
         self, candidate: dict[str, str], eval_batch: EvaluationBatch[Any, Any], components_to_update: list[str]
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """What a proposal is made from."""
+        """The records that a proposal is made from."""
         return {COMPONENT: eval_batch.outputs}
 
     def reflect(self, prompt: str | list[dict[str, Any]]) -> str:

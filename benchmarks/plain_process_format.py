@@ -97,12 +97,12 @@ def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
 
 
 def measure(rank: int | None, depth: int) -> float:
-    """What the evidence is worth at a rank."""
+    """The measure of the evidence at a rank."""
     return 0.0 if rank is None or rank > depth else 1 / math.log2(1 + rank)
 
 
 def reward_turn(turn: Turn, config: ProcessConfig) -> float:
-    """What a reply is worth, with an answer_weight of 0."""
+    """The reward of a reply, with an answer_weight of 0."""
     if turn["action"] == "invalid" or turn["finish_reason"] == "length" or turn["is_late"]:
         return -config.invalid_cost
     if turn["action"] != "search":
@@ -114,7 +114,7 @@ def reward_turn(turn: Turn, config: ProcessConfig) -> float:
 
 
 def judge(turn: Turn, evidence_files: set[str]) -> str:
-    """Why nothing should be trained on a reply, empty if it is fine by itself."""
+    """The reason why nothing should be trained on a reply, empty if it is fine by itself."""
     if turn["error"]:
         return "failed"
     if turn["finish_reason"] == "length":
@@ -211,7 +211,7 @@ def build_steps(trajectories: list[Trajectory], turns: list[Turn]) -> list[dict[
 
 
 def compute_advantage(turn: Turn, turns: list[Turn]) -> float:
-    """How much more the turn and those after it earned than those from the same state on, if their searches differ."""
+    """The lead of the turn and those after it over those from the same state on, in reward, if their searches differ."""
     group = [other for other in turns if other["state"] == turn["state"] and not other["error"]]
     rests = [[after for after in turns if is_from(after, other) and not after["error"]] for other in group]
     if len({(other["utility"], sum(after["utility"] for after in rest)) for other, rest in zip(group, rests, strict=True)}) < 2:
@@ -221,7 +221,7 @@ def compute_advantage(turn: Turn, turns: list[Turn]) -> float:
 
 
 def is_from(turn: Turn, first: Turn) -> bool:
-    """Whether a turn is the first or comes after it."""
+    """True if a turn is the first or comes after it."""
     return turn["trajectory_id"] == first["trajectory_id"] and turn["step"] >= first["step"]
 
 
@@ -268,12 +268,12 @@ def build_recoveries(trajectories: list[Trajectory], best: list[Turn], limit: in
 
 
 def is_target(turn: Turn) -> bool:
-    """Whether a reply is a search that is fit to be learned."""
+    """True if a reply is a search that is fit to be learned."""
     return turn["action"] == "search" and not turn["drop_reason"]
 
 
 def tells(row: dict[str, Any]) -> bool:
-    """Whether an input says at which rank the evidence is."""
+    """True if an input says at which rank the evidence is."""
     shown = row.get("prompt") or row["messages"]
     return any(message["role"] != "assistant" and _TOLD_RANK.search(message["content"]) for message in shown)
 

@@ -47,7 +47,7 @@ class PlainOptions(TypedDict):
 
 
 class StepTimes(TrainerCallback):
-    """What is known at the end of each step."""
+    """Notes the time, the tokens and the loss at the end of each step."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, float]] = []

@@ -1,4 +1,4 @@
-"""What processes take of the processor while something is measured, by their part in it."""
+"""Load of the processor by processes, by their part in the measured work."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""How a benchmark's result is kept: the numbers with the machine, the versions, the commit and the command that gave them."""
+"""Record of a benchmark's result: the numbers with the machine, the versions, the commit and the command that gave them."""
 
 import sys
 from datetime import UTC, datetime

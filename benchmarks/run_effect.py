@@ -37,7 +37,7 @@ _SHARES = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,n
 
 
 class GpuWatch(Watch):
-    """How busy each GPU was, each second."""
+    """Load of each GPU, each second."""
 
     def __init__(self) -> None:
         self.num_gpus = len(_read_shares()) if shutil.which("nvidia-smi") else 0
@@ -59,7 +59,7 @@ def _read_shares() -> list[float]:
 
 
 class FirstRollouts(Watch):
-    """When the first rollouts of a run were kept; None before."""
+    """The moment at which the first rollouts of a run were kept; None before."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -89,7 +89,7 @@ def read_entry(text: str) -> Entry:
 
 @dataclass(frozen=True)
 class Lane:
-    """What one pipeline has at a time: a GPU, if there is one, and cores."""
+    """The resources that one pipeline has at a time: a GPU, if there is one, and cores."""
 
     gpu: int | None
     cores: tuple[int, ...]

@@ -56,7 +56,7 @@ def plan_rollouts(num_rollouts: int) -> list[RolloutTask]:
 
 
 def build_options(folder: Path, concurrent: int, build_engine: BuildEngine) -> WorkerOptions:
-    """What the workers are made from: rollouts of two turns on the index in `folder`, kept in its `run`."""
+    """The options of the workers: rollouts of two turns on the index in `folder`, kept in its `run`."""
     return WorkerOptions(
         run_dir=folder / "run",
         index_dir=folder / "search_index",
@@ -92,7 +92,7 @@ class PatientEngine:
 
 
 def count_rollouts(run_dir: Path, planned: set[str]) -> dict[str, int]:
-    """What became of the rollouts of a plan."""
+    """Counts of the rollouts of a plan by their outcome."""
     rows = pl.read_parquet(run_dir / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["id", "question", "turns", "error"])
     words = pl.col("question").str.extract(r"(valve\d+)")
     first, last = pl.col("turns").list.first().struct, pl.col("turns").list.last().struct

@@ -36,7 +36,7 @@ class Engine(Protocol):
     name: str
 
     def prepare(self, pages: Sequence[Page], folder: Path) -> None:
-        """What is there before an index is built, and is not timed."""
+        """Write the files that an index is built from; this is not timed."""
         ...
 
     def build(self, pages: Sequence[Page], folder: Path) -> None:

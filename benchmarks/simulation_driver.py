@@ -48,7 +48,7 @@ class NotingEngine(PatientEngine):
 
 
 class Looks(Watch):
-    """What the driver sees while it works: nodes that count as alive, the object store, how long a call to an actor takes."""
+    """State of the cluster as the driver sees it: nodes that count as alive, the object store, the time of a call to an actor."""
 
     interval_s = 0.2
     _STORE = "object_store_memory"

@@ -1,4 +1,5 @@
-"""What a simulated cluster's engines and driver note in a folder while they work, and the figures that come of it."""
+"""Notes of a simulated cluster's engines and driver, which they write to a folder while they work, and the figures made of
+them."""
 
 import json
 from collections.abc import Sequence
@@ -25,12 +26,12 @@ class Notes:
         self._folder = folder
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """What is written when a part has ended; None before."""
+        """The record that a part writes at its end; None before."""
         path = self._folder / name
         return json.loads(path.read_text()) if path.exists() else None
 
     def read_made(self) -> list[float]:
-        """When engines were there, in the order of time; those that have ended since among them."""
+        """Moments at which engines were there, in the order of time; those that have ended since among them."""
         texts = [path.read_text() for path in (self._folder / ENGINES_DIR_NAME).glob("*.made")]
         return sorted(float(text) for text in texts if text)
 
@@ -79,7 +80,7 @@ class Notes:
 
 
 def describe(values: Sequence[float], digits: int = 1) -> dict[str, float]:
-    """How many there are, their median, 99th percentile and most."""
+    """Their number, median, 99th percentile and maximum."""
     if not values:
         return {"num": 0}
     median, late, most = np.quantile(values, (0.5, 0.99, 1)).round(digits).tolist()

@@ -36,7 +36,7 @@ def make_plugin(folder: Path, step_ms: float, token_us: float) -> dict[str, str]
 
 
 def install() -> None:
-    """What vLLM calls of the plugin, in each of its processes: engines are made with the options of `make_plugin`."""
+    """Install the plugin; vLLM calls this in each of its processes: engines are made with the options of `make_plugin`."""
     from vllm.engine.arg_utils import EngineArgs
 
     options, create = json.loads(os.environ[_VARIABLE]), EngineArgs.create_engine_config

@@ -41,7 +41,7 @@ _HEAD_ENVIRONMENT = {
 
 
 def build_cluster_config(max_nodes: int, port: int) -> dict[str, Any]:
-    """What `ray start --autoscaling-config` reads: a head without CPUs, and nodes with one each, from none."""
+    """The configuration of `ray start --autoscaling-config`: a head without CPUs, and nodes with one each, from none."""
     provider = {
         "type": "external",
         "module": "raylet_provider.RayletProvider",

@@ -10,7 +10,7 @@ class Watch:
     interval_s = 1.0
 
     def look(self) -> None:
-        """What a subclass notes each time."""
+        """Look once; a subclass notes the result."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

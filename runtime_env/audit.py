@@ -20,7 +20,7 @@ _COMMAND = (
 
 
 def audit(requirements: Path, command: Sequence[str] = _COMMAND) -> list[str]:
-    """What is wrong with a list of pinned packages: its vulnerabilities, or that they could not be found out."""
+    """List the faults of pinned packages: vulnerabilities, or that they could not be looked up."""
     finished = subprocess.run([*command, str(requirements)], capture_output=True, text=True, check=False)
     try:
         packages = json.loads(finished.stdout)["dependencies"]

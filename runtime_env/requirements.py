@@ -1,4 +1,4 @@
-"""What a pinned list is resolved from: the core, extras and groups of pyproject.toml, which is the one place that names packages.
+"""The requirements of a pinned list: the core, extras and groups of pyproject.toml, which is the one place that names packages.
 
 python runtime_env/requirements.py cpu | uv pip compile - -o runtime_env/cpu.txt        # see `make lock`
 """

@@ -58,8 +58,10 @@ def _inspect(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     parser.add_argument("--model", default="embedded", help="model with the tokenizer and chat template to use")
     parser.add_argument("--html", type=Path, default=None, help="also write a web page")
     options = parser.parse_args(argv)
+    from drag_ray.corpus.records import require_records
     from drag_ray.format.inspection import format_inspection, inspect_file, load_tokenizer, write_page
 
+    require_records(options.file)  # before the tokenizer, which takes seconds to import
     inspection = inspect_file(options.file, load_tokenizer(options.model), options.mask, options.samples, options.rows)
     print(format_inspection(inspection, use_color=_wants_color()))
     if options.html:

@@ -41,12 +41,16 @@ def read_records(path: Path, parse: Callable[[Record], T], columns: Collection[s
     Raises:
         DataError: the file is missing or of another kind.
     """
-    name = path.name.lower()
-    if not name.endswith(SUFFIXES):
+    require_records(path)
+    yield from _read_parquet(path, parse, columns) if path.name.lower().endswith(".parquet") else _read_jsonl(path, parse)
+
+
+def require_records(path: Path) -> None:
+    """Raise DataError unless the path is a file of a kind that `read_records` reads."""
+    if not path.name.lower().endswith(SUFFIXES):
         raise DataError(f"{path}: got an unsupported kind of file, expected {', '.join(SUFFIXES)}. Convert or rename it.")
     if not path.is_file():  # to open a pipe would wait for its writer
         raise DataError(f"{path}: no such file, or no regular one. Check the path.")
-    yield from _read_parquet(path, parse, columns) if name.endswith(".parquet") else _read_jsonl(path, parse)
 
 
 def list_columns(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ LINES = {
     "agent": 2_660,
     "api": 1_260,
     "baselines": 1_900,
-    "cli": 670,
+    "cli": 680,
     "cluster": 1_200,
     "collect": 190,
     "corpus": 4_220,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_030
+TEST_LINES = 54_090
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

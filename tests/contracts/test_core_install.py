@@ -97,7 +97,7 @@ COMMAND_LINES = {
     f"canary adapter {NOBODY}": "train",
     "show runs/small": "works",
     "show runs/small --html page.html": "works",
-    "inspect rows.jsonl": "train",
+    "inspect candidates.jsonl": "train",
     "export trajectories.jsonl --run-dir runs/small": "works",
     "export predictions --to madqa --run-dir runs/small": "works",
     "import trajectories.jsonl --run-dir runs/imported": "works",

@@ -15,6 +15,7 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.storage.artifacts import compute_fingerprint
 
 PACKAGE = Path(errors.__file__).parent
+BESIDE = [PACKAGE.parent / name for name in ("benchmarks", "jobs", "runtime_env", "tests")]
 TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 ERRORS = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, errors.DragRayError)]
 
@@ -66,9 +67,10 @@ def test_a_docstring_says_what_the_thing_is() -> None:
     """It begins with a noun phrase or a verb: a reader who looks a name up has no question."""
     questions = ("What", "How", "Which", "Whether", "Where", "When", "Who", "Why", "If")
     asking = [
-        f"{name}: {text.splitlines()[0]}"
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
+        f"{path}: {text.splitlines()[0]}"
+        for folder in (PACKAGE, *BESIDE)
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (text := ast.get_docstring(node))
         and text.split()[0] in questions

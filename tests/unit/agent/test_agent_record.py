@@ -1,4 +1,4 @@
-"""What an adapter's folder says of how it is asked."""
+"""Record of an adapter's folder: the options of the agent that it was trained with."""
 
 import json
 import os

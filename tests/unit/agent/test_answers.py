@@ -1,4 +1,4 @@
-"""What answers and ranks are worth, and how strictly a judge is read."""
+"""Scores of answers and ranks, and the strictness with which a judge's verdict is read."""
 
 import json
 import random

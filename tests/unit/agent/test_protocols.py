@@ -1,4 +1,4 @@
-"""What is read from a reply: of actions in any format, in tags and as function calls, and of orders of candidates."""
+"""Reading of replies: actions in any format, in tags and as function calls, and orders of candidates."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""What is searched and recorded when the policy adds words to the question, and other ways to ask the model the same."""
+"""Searches and records of a policy that adds words to the question, and other ways to ask the model the same."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Which images and texts of a conversation are in the prompt, and in the rows of training."""
+"""Images and texts of a conversation that stand in the prompt, and in the rows of training."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the package offers to programs and notebooks: quick to import, the same options and sentences as on the command line."""
+"""Interface of the package for programs and notebooks: quick to import, the same options and sentences as on the command line."""
 
 import ast
 import asyncio

@@ -1,4 +1,4 @@
-"""What is said of the baselines that there are: names, options, needs."""
+"""Registry of the baselines: names, options, needs."""
 
 from pathlib import Path
 from typing import Any

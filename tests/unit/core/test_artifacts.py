@@ -139,7 +139,7 @@ def test_an_outcome_is_the_same_by_any_way(tmp_path: Path) -> None:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is brought to the disk, in order, by the names that the files have then."""
+    """The files that were brought to the disk, in order, by the names that they had then."""
     paths: list[Path] = []
     fsync = os.fsync
 

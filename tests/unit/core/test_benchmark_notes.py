@@ -1,4 +1,4 @@
-"""What benchmarks say of memory over time, and of a simulated cluster."""
+"""Notes of benchmarks about memory over time, and about a simulated cluster."""
 
 import json
 import os

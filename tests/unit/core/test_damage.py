@@ -70,7 +70,7 @@ RUNS: dict[str, Callable[[RunConfig, StageFolder], dict[str, Any]]] = {
 
 
 def run_written(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
-    """What a stage writes, by what stands in for it here, or by itself."""
+    """Run a stage, by its stand-in here where it has one."""
     return RUNS[stage.name](config, folder) if stage.name in RUNS else run_code(stage, config, folder)
 
 

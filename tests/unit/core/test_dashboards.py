@@ -91,7 +91,7 @@ def test_a_dashboard_has_what_grafana_imports_it_by_and_its_queries_are_of_what_
 
 
 def list_lost(given: Any, kept: Any, place: str = "") -> Iterator[str]:
-    """Where something that was given is not kept as it was."""
+    """Places of a given value that is not kept as it was."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for name in given:
             yield from list_lost(given[name], kept.get(name), f"{place}.{name}")

@@ -151,7 +151,7 @@ def check_lines(folder: Path) -> None:
 
 
 def into_new(write: Callable[[Path], object]) -> Callable[[Path], None]:
-    """What is there before: a new folder with what this writes into it."""
+    """Prepare a new folder with the files that this writes into it."""
 
     def prepare(folder: Path) -> None:
         folder.mkdir()

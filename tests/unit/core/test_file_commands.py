@@ -36,11 +36,17 @@ def test_a_missing_file_name_says_how_to_call(command: str, capsys: pytest.Captu
     assert f"drag-ray {command} trajectories.jsonl" in capsys.readouterr().err
 
 
-@pytest.mark.seconds
-def test_the_commands_are_listed_and_a_wrong_file_ends_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in ("show", "inspect", "import", "export"))
+
+
+def test_a_missing_file_is_named_before_a_tokenizer_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds to import."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
     assert main(["inspect", str(tmp_path / "none.jsonl")]) == 1
     assert "none.jsonl: no such file" in capsys.readouterr().err
 

@@ -31,7 +31,7 @@ def run_stage(run_dir: Path, text: str = "row", value: int = 1) -> None:
 
 
 def find_lies(run_dir: Path) -> str:
-    """What a manifest vouches for and is not there."""
+    """Describe files that a manifest vouches for and that are missing or damaged."""
     try:
         manifest = artifacts.read_manifest(run_dir / "format")
     except DragRayError:
@@ -56,7 +56,7 @@ def find_index_lies(folder: Path) -> str:
 def lose_power(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object], find: Callable[[Path], str]
 ) -> tuple[int, list[str]]:
-    """How many states may be left of an act in the folder `run`, and what is wrong with some of them."""
+    """Count the states that may be left of an act in the folder `run`, and describe those that are wrong."""
     root = tmp_path / "run"
     states = record_states(root, monkeypatch, lambda: act(root))
     lies: list[str] = []

@@ -1,4 +1,4 @@
-"""What Arrow, Polars, numpy and Tantivy read by themselves, from files that are gone, cut, closed or on a disk that fails.
+"""Reads of Arrow, Polars, numpy and Tantivy by themselves, from files that are gone, cut, closed or on a disk that fails.
 
 The faults are real ones, which the kernel hands to native code: a file layer in Python would not see these reads.
 """
@@ -60,7 +60,7 @@ REMEDY = re.compile(r"Run: |Run the stage|Remove it|Check its permissions|drag-r
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
-    """What the stages of a run leave, in a folder that everybody may enter."""
+    """The folder of a run's stages, which everybody may enter."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_index(folder / "index", PAGES, [build_question(evidence=(Evidence("1.pdf", 1),))])

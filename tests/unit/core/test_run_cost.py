@@ -1,4 +1,4 @@
-"""How far a run is, by what lies on the disk, what its machines cost over all its starts, and what a larger collection would."""
+"""Progress of a run by the files on the disk, the cost of its machines over all its starts, and that of a larger collection."""
 
 import json
 import os

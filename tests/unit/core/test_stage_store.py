@@ -167,7 +167,7 @@ def test_what_was_changed_in_the_store_can_be_pushed_again(store: StageStore, ur
 
 
 def forge(uri: str, stage_dir: Path, entry: dict[str, Any] | None = None, **changes: Any) -> None:
-    """What somebody who can write to the store can make of a stage there: a list and a manifest that agree."""
+    """Forge a stage in the store, as somebody who can write to it may do: a list and a manifest that agree."""
     root, record = Path(uri.removeprefix("file://")), json.loads((stage_dir / MANIFEST_NAME).read_text()) | changes
     if entry is not None:
         text = (stage_dir / "checksums.jsonl").read_text() + json.dumps(entry) + "\n"

@@ -1,4 +1,4 @@
-"""What a pipeline takes of the choice of a search: plain options, where the run has not set them itself."""
+"""The choice of a search in a pipeline: plain options, where the run has not set them itself."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ CHOSEN = {
 
 
 def take(options: dict[str, Any], chosen: dict[str, Any] = CHOSEN) -> tuple[tuple[Any, ...], str, RunConfig]:
-    """What the five options are then, what is said, and the options of the run."""
+    """The five options after the choice, the message, and the options of the run."""
     config, said = take_choice(build(RunConfig, {"tune_search": True, **options}), chosen)
     agent = config.agent
     found = (agent.retrieval, agent.question_words, agent.dense_weight, config.format.relevance_retrieval)

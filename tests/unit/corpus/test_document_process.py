@@ -1,4 +1,4 @@
-"""What a document takes, and what becomes of one that takes more."""
+"""Limits of a document's process, and the end of a document that exceeds them."""
 
 import time
 from collections.abc import Generator

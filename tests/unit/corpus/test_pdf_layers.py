@@ -1,4 +1,4 @@
-"""What of a page of a PDF is its text: turned pages, forms, notes, and layers that cannot be what a reader sees."""
+"""The text of a PDF's page: turned pages, forms, notes, and layers that cannot be what a reader sees."""
 
 import io
 from pathlib import Path
@@ -25,7 +25,7 @@ LONG = "Shareholders representing seventy percent of outstanding voting securiti
 
 @pytest.fixture
 def recognised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What OCR answers, by turns; what is left was not asked for."""
+    """Answers of OCR, in turn; those that are left were not asked for."""
     answers: list[str] = []
     monkeypatch.setattr(ocr, "recognise", lambda image: answers.pop(0))
     return answers

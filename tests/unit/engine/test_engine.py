@@ -1,4 +1,4 @@
-"""What vLLM is asked for, in which number format, what it is given as a prompt, with images and without, and its reply."""
+"""Options and number format of vLLM, its prompts with images and without, and its reply."""
 
 import copy
 import logging

@@ -1,4 +1,4 @@
-"""Where models are found: in folders, at URIs, on the Hub, and the embedded one, which is unpacked by one process at a time."""
+"""Places of models: folders, URIs, the Hub, and the embedded one, which is unpacked by one process at a time."""
 
 import fcntl
 import os

@@ -169,7 +169,7 @@ def test_what_threads_ask_for_meanwhile_is_read_together(tmp_path: Path, monkeyp
 
 
 def compute_log_odds(reranker: Any, model: Any, texts: list[str]) -> list[float]:
-    """What the model itself, in float32, gives to yes and no after each text."""
+    """The log-odds of yes and no that the model itself, in float32, gives after each text."""
     tokenizer = load_shared_tokenizer()
     log_odds = []
     for text in texts:

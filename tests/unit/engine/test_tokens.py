@@ -1,4 +1,4 @@
-"""What is learned must read as what the assistant wrote, by each mask, and no text begins or ends a turn."""
+"""Learned tokens read as the text that the assistant wrote, by each mask, and no text begins or ends a turn."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which questions an evaluation asks."""
+"""Questions that an evaluation asks."""
 
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stands beside the numbers of a report."""
+"""Context of the numbers of a report."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which policies are compared."""
+"""The policies that are compared."""
 
 import json
 from pathlib import Path

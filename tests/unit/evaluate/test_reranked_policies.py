@@ -1,4 +1,4 @@
-"""What policies find in the order of a model that reads question and page, searched again for the replies that they gave."""
+"""Results of policies in the order of a model that reads question and page, searched again for the replies that they gave."""
 
 from collections.abc import Sequence
 from pathlib import Path

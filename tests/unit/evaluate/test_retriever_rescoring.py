@@ -1,4 +1,4 @@
-"""What policies find by words and by vectors at once, searched again for the replies that they gave."""
+"""Results of policies by words and by vectors at once, searched again for the replies that they gave."""
 
 import time
 from collections.abc import Sequence

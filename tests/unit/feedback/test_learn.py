@@ -198,7 +198,7 @@ def test_the_curve_is_estimated_where_pages_were_shown_at_several_ranks() -> Non
 
 
 def simulate(noise: float) -> tuple[list[Event], dict[str, Evidence]]:
-    """What clients do who look down rankings of ten pages as the curve says, and open the right one or, by mistake, others; and
+    """Simulate clients who look down rankings of ten pages as the curve says, and open the right one or, by mistake, others; also
     the right page of each question, which is anywhere among the ten."""
     generator, truth = np.random.default_rng(1), dict[str, Evidence]()
     events: list[Event] = []

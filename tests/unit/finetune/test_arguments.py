@@ -1,4 +1,4 @@
-"""What a training is run with: number format, kernels, DeepSpeed, workers, learning rate and dropout."""
+"""Arguments of a training: number format, kernels, DeepSpeed, workers, learning rate and dropout."""
 
 from collections.abc import Iterator
 from pathlib import Path

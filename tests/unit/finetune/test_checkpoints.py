@@ -123,7 +123,7 @@ def test_the_parts_of_all_processes_are_needed(tmp_path: Path) -> None:
 
 
 def find_lie(checkpoints_dir: Path, new_name: str) -> str:
-    """What a new checkpoint that is sealed has not, or that no checkpoint is whole."""
+    """Name the part that a new, sealed checkpoint lacks, or say that no checkpoint is whole."""
     found, _ = find_last(checkpoints_dir)
     is_sealed = any((checkpoints_dir / new_name).glob("whole-*"))
     return "no checkpoint is whole" if found is None else find_flaw(checkpoints_dir / new_name) if is_sealed else ""

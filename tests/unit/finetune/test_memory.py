@@ -1,4 +1,4 @@
-"""What a training takes of a GPU's memory, beside what was measured, and what becomes of it where that is full."""
+"""Estimated GPU memory of a training beside measured figures, and the handling of a memory that is full."""
 
 import json
 import logging

@@ -201,7 +201,7 @@ def test_a_package_that_is_missing_is_named_and_training_is_not_tried_again(
 def test_an_adapter_of_a_quantised_model_is_merged_into_the_model_as_it_is(
     quantization: str, method: str, tmp_path: Path
 ) -> None:
-    """Where bitsandbytes is installed, on CPUs too."""
+    """Needs bitsandbytes, which works on CPUs too."""
     pytest.importorskip("bitsandbytes")
     model_dir = make_nano_model(tmp_path / "base", hidden_size=64)  # its kernels want multiples of 32
     options = {"method": method, "quantization": quantization, "learning_rate": 1e-2, "checkpoint_steps": 2}

@@ -1,4 +1,4 @@
-"""What readers find in the finetune stage's folder: adapters, the card beside one, and the learning curve."""
+"""Files of the finetune stage's folder that readers find: adapters, the card beside one, and the learning curve."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is said of an endpoint by the probabilities that it gives."""
+"""Messages about an endpoint by the probabilities that it gives."""
 
 from collections.abc import Callable, Sequence
 

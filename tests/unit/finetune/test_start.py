@@ -1,4 +1,4 @@
-"""What training starts from: an adapter, the rows of a file, and prompts that are compared with those of the engine."""
+"""Start of a training: an adapter, the rows of a file, and prompts that are compared with those of the engine."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Why replies are dropped, and calls of tools in scored turns and in the statistics."""
+"""Reasons for which replies are dropped, and calls of tools in scored turns and in the statistics."""
 
 from collections.abc import Callable
 

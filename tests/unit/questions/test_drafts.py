@@ -1,4 +1,4 @@
-"""What becomes of drafts: the last filter, the counts and the rows."""
+"""Outcomes of drafts: the last filter, the counts and the rows."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -23,7 +23,7 @@ DULL = "q1"
 
 
 class Machine:
-    """What a course is given: it rolls out and trains at once.
+    """A machine for a course: it rolls out and trains at once.
 
     Attributes:
         rolled_out: how often each rollout was run, by step and id.

@@ -1,4 +1,4 @@
-"""What a node has of a run whose folder it does not see."""
+"""Files that a node has of a run whose folder it does not see."""
 
 import dataclasses
 import shutil

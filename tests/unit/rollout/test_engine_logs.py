@@ -1,4 +1,4 @@
-"""What the logs of engines say about their end."""
+"""Reasons that the logs of engines give for their end."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who has which of the engines that are kept, and who asks one to rest."""
+"""Loans of the kept engines, and the requests that let one rest."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_pl
 
 
 class ScriptedActor:
-    """What the pool asks of an engine's actor."""
+    """The part of an engine's actor that the pool calls."""
 
     def __init__(self) -> None:
         self.is_alive = True

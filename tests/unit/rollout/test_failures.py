@@ -1,4 +1,4 @@
-"""What fails is tried again, found out, set aside in the end, and told of."""
+"""Failures of rollouts: they are tried again, found out, set aside in the end, and reported."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""How many images a prompt can hold, which an engine is told when it starts."""
+"""Limit of images in a prompt, which an engine is told when it starts."""
 
 import dataclasses
 from pathlib import Path

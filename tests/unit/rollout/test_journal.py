@@ -1,4 +1,4 @@
-"""What is on disk: nothing damaged is taken for whole, nothing is there twice, and token ids take few bytes."""
+"""The journal on disk: nothing damaged is taken for whole, nothing is there twice, and token ids take few bytes."""
 
 import errno
 import os

@@ -39,7 +39,7 @@ def list_ids(tasks: list[RolloutTask]) -> list[str]:
 def play(
     tasks: list[RolloutTask], outcomes: Mapping[str, Found | None], enough: int, ended: dict | None = None
 ) -> list[list[str]]:
-    """What runs at the same time, one after the other until the question is through."""
+    """The rollouts of each round, one round after the other until the question is through."""
     ended, rounds = ended if ended is not None else {}, []
     while chosen := choose_next(tasks, ended, enough):
         rounds.append(list_ids(chosen))

@@ -1,4 +1,4 @@
-"""How the engines of a collection share the cluster."""
+"""Shares of the cluster that the engines of a collection have."""
 
 from pathlib import Path
 from typing import Any

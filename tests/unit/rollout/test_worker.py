@@ -251,7 +251,7 @@ def test_a_collector_is_told_of_every_rollout_and_where_it_belongs(options: Work
 
 
 async def run_rounds(quarantine: Quarantine, alone: list[bool], rounds: int) -> list[list[int]]:
-    """Which rollouts run in each round, at whose end all of them end."""
+    """List the rollouts that run in each round, at whose end all of them end."""
     running, ends = list[int](), [asyncio.Event() for _ in range(rounds)]
     seen = list[list[int]]()
 

@@ -1,4 +1,4 @@
-"""What a query costs is known before it is asked, and what does not fit is left out."""
+"""Cost of a query, which is known before it is asked: parts that do not fit are left out."""
 
 import asyncio
 import string

@@ -1,4 +1,4 @@
-"""Which adapters are served and which a request may load, and what is said of those of another index than is served."""
+"""Adapters that are served and that a request may load, and the messages about those of another index than is served."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What stands before vLLM's application, in front of one that answers everything."""
+"""The guard before vLLM's application, in front of one that answers everything."""
 
 import asyncio
 import json

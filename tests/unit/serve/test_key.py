@@ -1,4 +1,4 @@
-"""Where the endpoint's key may come from, and that what travels in its place is no key."""
+"""Sources of the endpoint's key, and values in its place that are no key."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What one request may take."""
+"""Limits of one request."""
 
 import json
 from dataclasses import replace

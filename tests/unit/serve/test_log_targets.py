@@ -1,4 +1,4 @@
-"""What a replica logs reaches its file and is kept nowhere else, whatever is imported meanwhile."""
+"""Logs of a replica: they reach its file and are kept nowhere else, whatever is imported meanwhile."""
 
 import logging
 import weakref

@@ -1,4 +1,4 @@
-"""How the engine of an endpoint starts."""
+"""Start of an endpoint's engine."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which of vLLM's parsers read the replies of which models."""
+"""vLLM's parsers for the replies of each family of models."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""What Ray Serve's proxy answers by itself, in front of one that answers as it does, and which replicas it knows to run."""
+"""Answers of Ray Serve's proxy by itself, in front of one that answers as it does, and the replicas that it knows to run."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What an endpoint serves is known before an engine starts: its index, weights of the question, and no key."""
+"""Settings of an endpoint, known before an engine starts: its index, weights of the question, and no key."""
 
 import pickle
 from collections.abc import Sequence

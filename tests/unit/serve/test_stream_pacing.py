@@ -23,7 +23,7 @@ async def receive() -> Message:
 
 
 class Client:
-    """What arrives. `takes` is called before each message is taken."""
+    """A client that keeps the messages that arrive. `takes` is called before each is taken."""
 
     def __init__(self, takes: Callable[[], Awaitable[object]] | None = None) -> None:
         self.messages: list[Message] = []

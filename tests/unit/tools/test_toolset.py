@@ -1,4 +1,4 @@
-"""Which tools an agent has, and what is refused before anything is started."""
+"""The tools of an agent, and those that are refused before anything is started."""
 
 import json
 import sys
