@@ -207,8 +207,8 @@ def _find_folder(root: Path) -> Path:
 
 
 def _read_state(path: Path) -> str:
-    """A mark that is another after every write of a document; empty where it cannot be told. It ends with the time of the last
-    change, which no program sets."""
+    """A mark that is another after every write of a document, where the file system keeps the time of the last change, with which
+    it ends and which no program sets; empty where it cannot be told."""
     status = read_one("broken_file", str(path), path.stat)
     return "" if isinstance(status, Problem) else f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
 

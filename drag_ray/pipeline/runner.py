@@ -212,7 +212,7 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
         try:
             with Ledger(folder.path / LEDGER_NAME, config.cost, count_machines) as ledger:
                 counts = run_code(stage, config, folder)
-            manifest = folder.finish(counts, (*stage.own_files, LEDGER_NAME), ledger.summarise())
+            manifest = folder.finish(counts, (*stage.own_files, LEDGER_NAME), ledger.summarise(), stage.listed_folders)
         finally:
             recorder.set_running(False)
     figures = manifest.counts | {f"machines_{name}": value for name, value in manifest.spent.items()}

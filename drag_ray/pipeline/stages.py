@@ -46,6 +46,7 @@ class Stage:
         packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
         own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
         checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
+        listed_folders: folders that it writes with a list of their own files, whose checksums are not computed again.
         repairs_in_place: it does again what is missing from its folder, so what is damaged need not cost the rest.
         keeps_earlier: what it made before stays in its place, and is read, until it has made the new.
         way_counts: counts of the way to an outcome that is the same by any.
@@ -63,6 +64,7 @@ class Stage:
     packages: tuple[str, ...] = ()
     own_files: tuple[str, ...] = ()
     checked_on_open: tuple[str, ...] = ()
+    listed_folders: tuple[str, ...] = ()
     repairs_in_place: bool = False
     keeps_earlier: bool = False
     way_counts: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ STAGES: dict[str, Stage] = {
             ),
             packages=(*READERS, "datasketch", "tantivy"),  # the last two find near-duplicates, and search
             checked_on_open=("page_images", "question_images"),
+            listed_folders=("search_index", "search_index_segments", "vectors", "image_vectors"),
             keeps_earlier=True,  # searches go on, and documents that have not changed are taken from there
             way_counts=("kept_documents", "read_documents", "removed_documents"),
             is_shared=True,

@@ -76,7 +76,7 @@ def build_index(
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
     Pages are sorted by (file, page_number) and indexed on all cores; equal input gives equal rankings,
-    whatever the number of cores and shards. The texts of all pages are never in memory at once. A large index leaves
+    whatever the number of cores and shards. Of a file, the texts of all pages are never in memory at once. A large index leaves
     its segments beside it (see `segments`), so that an index of other pages is built of them.
 
     Args:

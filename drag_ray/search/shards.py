@@ -128,14 +128,14 @@ def _build_shard(
 def _join_shards(shard_dirs: list[Path], tantivy_dir: Path) -> None:
     """Make one index of several by listing all their segments, whose names are unique, in one meta file."""
     metas = [parse_json((shard_dir / _META).read_text()) for shard_dir in shard_dirs]
-    managed = {name for shard_dir in shard_dirs for name in parse_json((shard_dir / _MANAGED).read_text())}
     for shard_dir, meta in zip(shard_dirs, metas, strict=True):
         for segment in meta["segments"]:
             for path in shard_dir.glob(f"{segment['segment_id'].replace('-', '')}.*"):
                 path.rename(tantivy_dir / path.name)
         shutil.rmtree(shard_dir)
     segments = [segment for meta in metas for segment in meta["segments"]]
-    (tantivy_dir / _MANAGED).write_text(json.dumps(sorted(managed)))
+    names = [_META, *(path.name for path in tantivy_dir.iterdir() if path.suffix in _SEGMENT_SUFFIXES)]
+    (tantivy_dir / _MANAGED).write_text(json.dumps(sorted(names)))  # not of the shards: a store keeps no hidden file of theirs
     (tantivy_dir / _META).write_text(json.dumps({**metas[0], "segments": segments}))
 
 

@@ -113,8 +113,15 @@ class StageFolder:
         self._lock.close()
         self._lock = None
 
-    def finish(self, counts: dict[str, Any], leave_out: Collection[str] = (), spent: dict[str, float] | None = None) -> Manifest:
-        """Write the list of the files and the manifest, the last act of a stage."""
+    def finish(
+        self,
+        counts: dict[str, Any],
+        leave_out: Collection[str] = (),
+        spent: dict[str, float] | None = None,
+        listed_folders: Collection[str] = (),
+    ) -> Manifest:
+        """Write the list of the files and the manifest, the last act of a stage. `listed_folders`: those with a list of their own
+        that the stage has just written."""
         own = self.identity.to_dict()
         manifest = Manifest(
             **{name: own.pop(name) for name in ("stage", "fingerprint", "max_tries", "command")},
@@ -127,7 +134,7 @@ class StageFolder:
         with writing(self.path):
             files = checksums.list_files(self.path, leave_out)
             paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
-            known = checksums.read_inner(self.path, paths)
+            known = checksums.read_inner(self.path, paths, listed_folders)
             write_list(self.path, manifest, checksums.compute_checksums(self.path, paths, known=known))
             if self.path != self._place:
                 self._give_place(self.path)

@@ -33,6 +33,7 @@ _MAX_QUICK_BYTES = 32 * 2**20
 """A quick look at more files or bytes than these takes some of them, others each time."""
 _NUM_THREADS = 8
 _NUM_SHOWN = 3
+_HASH = re.compile(r"[0-9a-f]{16,64}")
 _NAMED_BY_HASH = re.compile(r"part-[0-9a-f]{12}-(?P<journal>[0-9a-f]{16})\.parquet|(?P<image>[0-9a-f]{32})\.jpg")
 
 
@@ -80,22 +81,21 @@ def compute_checksums(
         return list(pool.map(lambda path: given.get(path) or _compute_checksum(folder, path, trust_names), paths))
 
 
-def read_inner(folder: Path, paths: Iterable[str]) -> Iterator[Checksum]:
-    """The checksums of files of a folder by the lists of folders within it; of those alone that were not written since. A file of
-    that name that is no list says nothing.
+def read_inner(folder: Path, paths: Iterable[str], places: Iterable[str]) -> Iterator[Checksum]:
+    """The checksums of files of a folder by the lists of folders within it; of those alone that were not written since. A list
+    that is missing or none says nothing.
 
     Args:
         paths: of its files.
+        places: the folders whose lists our own code has just written: a list that lies in a model of others may say anything.
     """
     there = set(paths)
-    for path in sorted(there):
-        place, _, name = path.rpartition("/")
-        if place and name == LIST_NAME:
-            with contextlib.suppress(ValueError):
-                listed = parse_list((folder / path).read_text(encoding="utf-8"))
-                inner = [one._replace(path=f"{place}/{one.path}") for one in listed if f"{place}/{one.path}" in there]
-                written_ns = (folder / path).stat().st_mtime_ns
-                yield from (one for one in inner if _is_as_listed(folder / one.path, one.bytes, written_ns))
+    for place in places:
+        with contextlib.suppress(OSError, ValueError):
+            listed = parse_list((folder / place / LIST_NAME).read_text(encoding="utf-8"))
+            inner = [one._replace(path=f"{place}/{one.path}") for one in listed if f"{place}/{one.path}" in there]
+            written_ns = (folder / place / LIST_NAME).stat().st_mtime_ns
+            yield from (one for one in inner if _is_as_listed(folder / one.path, one.bytes, written_ns))
 
 
 def _is_as_listed(path: Path, num_bytes: int, written_ns: int) -> bool:
@@ -114,7 +114,10 @@ def parse_list(text: str) -> list[Checksum]:
     try:
         entries = parse_json(f"[{','.join(text.splitlines())}]")
         # Lists of before have a hash of samples, which nobody looks at any more.
-        return [Checksum(**{name: value for name, value in entry.items() if name != "sample"}) for entry in entries]
+        listed = [Checksum(**{name: value for name, value in entry.items() if name != "sample"}) for entry in entries]
+        if broken := next((one for one in listed if not _HASH.fullmatch(one.sha256) or type(one.bytes) is not int), None):
+            raise ValueError(f"{str(broken)[:200]} has no size or no hash")
+        return listed
     except (TypeError, AttributeError) as error:
         raise ValueError(str(error)) from None
 

@@ -295,10 +295,17 @@ def test_imported_trajectories_are_imported_again(tmp_path: Path, capsys: pytest
 
 
 def test_a_list_with_the_samples_of_before_is_read() -> None:
-    written = '{"path": "a", "bytes": 1, "sha256": "00", "sample": "11"}\n'
-    assert checksums.parse_list(written) == [checksums.Checksum("a", 1, "00")]
+    digest = "0" * 64
+    written = f'{{"path": "a", "bytes": 1, "sha256": "{digest}", "sample": "11"}}\n'
+    assert checksums.parse_list(written) == [checksums.Checksum("a", 1, digest)]
     with pytest.raises(ValueError, match="other"):
-        checksums.parse_list('{"path": "a", "bytes": 1, "sha256": "00", "other": 1}\n')
+        checksums.parse_list(f'{{"path": "a", "bytes": 1, "sha256": "{digest}", "other": 1}}\n')
+
+
+@pytest.mark.parametrize("digest", ['""', "null", "5", '"0a"', '"not of hexadecimal"'])
+def test_a_list_whose_hash_every_file_would_have_is_none(digest: str) -> None:
+    with pytest.raises(ValueError):
+        checksums.parse_list(f'{{"path": "a", "bytes": 1, "sha256": {digest}}}\n')
 
 
 def test_files_in_a_list_of_their_own_are_read_again_only_if_they_were_written_since(tmp_path: Path) -> None:
@@ -308,6 +315,7 @@ def test_files_in_a_list_of_their_own_are_read_again_only_if_they_were_written_s
         (inner / name).write_text(name)
     said = [checksums.Checksum(name, len(name), "0" * 64) for name in ("same", "written", "longer", "gone")]
     (inner / checksums.LIST_NAME).write_text(checksums.format_list(said))
+    shutil.copytree(inner, tmp_path / "index" / "of others")
     (tmp_path / "index" / "other").mkdir()
     (tmp_path / "index" / "other" / checksums.LIST_NAME).write_text("no list")
     listed_ns = (inner / checksums.LIST_NAME).stat().st_mtime_ns
@@ -315,5 +323,17 @@ def test_files_in_a_list_of_their_own_are_read_again_only_if_they_were_written_s
     with (inner / "longer").open("a") as stream:
         stream.write("!")
     os.utime(inner / "longer", ns=(listed_ns, listed_ns))
-    known = checksums.read_inner(tmp_path / "index", checksums.list_files(tmp_path / "index"))
+    files = checksums.list_files(tmp_path / "index")
+    known = checksums.read_inner(tmp_path / "index", files, ("inner", "other", "not there"))
     assert [checksum.path for checksum in known] == ["inner/same"]
+
+
+def test_a_list_that_a_model_of_others_brings_along_is_not_believed(tmp_path: Path) -> None:
+    identity = artifacts.Identity("finetune", {}, {})
+    with StageFolder(tmp_path / "finetune", identity) as folder:
+        weights = folder.path / "encoder" / "model.safetensors"
+        artifacts.write_bytes(weights, b"weights")
+        said = checksums.Checksum(weights.name, 7, "0" * 64)
+        artifacts.write_text(weights.with_name(checksums.LIST_NAME), checksums.format_list([said]))
+        folder.finish({})
+    assert find_damage(folder.path, whole=True) == []

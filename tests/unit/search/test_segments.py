@@ -176,6 +176,17 @@ def test_segments_that_are_not_what_was_written_are_built_again(tmp_path: Path, 
     assert find(again) == find(collection.index(tmp_path / "anew"))
 
 
+def test_segments_from_a_store_which_has_no_hidden_files_are_kept(tmp_path: Path) -> None:
+    collection = Collection()
+    first = collection.index(tmp_path / "first")
+    for path in locate_segments(first / "search_index").glob(".*"):
+        path.unlink()
+    collection.change()
+    again = collection.index(tmp_path / "again", first)
+    assert count_added(again) == 1
+    assert find(again) == find(collection.index(tmp_path / "anew"))
+
+
 def test_labels_are_in_order_and_none_is_given_twice_until_there_is_no_room() -> None:
     used = np.arange(5) * 16
     labels, num_given = used, 0
