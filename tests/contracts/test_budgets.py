@@ -17,7 +17,7 @@ LINES = {
     "cli": 670,
     "cluster": 1_200,
     "collect": 190,
-    "corpus": 4_220,
+    "corpus": 4_230,
     "embed": 90,
     "engine": 3_800,
     "evaluate": 5_490,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_030
+TEST_LINES = 54_060
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
