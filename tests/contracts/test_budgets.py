@@ -31,7 +31,7 @@ LINES = {
     "questions": 1_530,
     "recipes": 1_190,
     "rl": 1_030,
-    "rollout": 3_160,
+    "rollout": 3_170,
     "search": 3_300,
     "serve": 5_400,
     "stage_runs": 780,
