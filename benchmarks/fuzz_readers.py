@@ -79,7 +79,9 @@ def read(name: str, path: Path) -> bool:
         schemas.to_table(questions, schemas.QUESTIONS)
         return bool(questions) and _are_writable(problems)
     if name.startswith("trajectories"):
-        found = list(load_interchange(path.stem).read(path, AgentConfig(query_mode="rewrite")))
+        read = load_interchange(path.stem).read
+        assert read, "the formats whose files are damaged here are read"
+        found = list(read(path, AgentConfig(query_mode="rewrite")))
         trajectories = [item for item in found if isinstance(item, Trajectory)]
         schemas.to_table(trajectories, schemas.TRAJECTORIES)
         return bool(trajectories) and _are_writable([item for item in found if isinstance(item, Problem)])

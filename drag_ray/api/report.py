@@ -143,7 +143,7 @@ def score(
 
 
 def _build_prices(prompt: float, completion: float) -> Prices:
-    for price in (prompt, completion):
+    for name, price in (("prompt_price", prompt), ("completion_price", completion)):
         if not 0 <= price < math.inf:
-            raise ConfigError(f"price of a million tokens: got {price!r}, expected a finite number that is not negative.")
+            raise ConfigError(f"{name} of a million tokens: got {price!r}, expected a finite number that is not negative.")
     return Prices(prompt, completion)

@@ -108,10 +108,11 @@ def _compare(is_own: NDArray[np.bool_], own_size: int, others: Sequence[NDArray[
 
 def is_similar(left: Shingles, right: Shingles) -> bool:
     """True if two sets, of which neither is empty, have a Jaccard similarity of `MIN_JACCARD` or more."""
-    own, other = _number_shingles([left, right])
-    is_own = np.zeros(len(left) + len(right), np.bool_)
-    is_own[own] = True
-    return bool(_compare(is_own, len(left), [other])[0])
+    smaller, larger = sorted((len(left), len(right)))
+    if smaller / larger < MIN_JACCARD:  # the similarity is no greater than that
+        return False
+    num_common = len(np.intersect1d(left, right, assume_unique=True))
+    return num_common / (smaller + larger - num_common) >= MIN_JACCARD
 
 
 TABLE_NAME = "near_duplicates.parquet"

@@ -91,7 +91,11 @@ class HostedTool:
 
     async def _ask(self, arguments: str, images: RolloutImages, limits: CallLimits) -> CallOutcome:
         host = await self._free.get()
-        answer = asyncio.ensure_future(host.call.remote(self._name, arguments, images, limits))
+        try:
+            answer = asyncio.ensure_future(host.call.remote(self._name, arguments, images, limits))
+        except Exception:  # the call has not come to the actor
+            self._free.put_nowait(host)
+            raise
         answer.add_done_callback(partial(self._release, host))
         return await asyncio.shield(answer)  # the actor goes on with a call that its rollout has given up
 

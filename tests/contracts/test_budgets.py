@@ -17,7 +17,7 @@ LINES = {
     "cli": 680,
     "cluster": 1_200,
     "collect": 190,
-    "corpus": 4_220,
+    "corpus": 4_230,
     "embed": 90,
     "engine": 3_800,
     "evaluate": 5_490,
@@ -31,7 +31,7 @@ LINES = {
     "questions": 1_530,
     "recipes": 1_190,
     "rl": 1_030,
-    "rollout": 3_160,
+    "rollout": 3_170,
     "search": 3_300,
     "serve": 5_400,
     "stage_runs": 780,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_120
+TEST_LINES = 54_150
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -239,7 +239,9 @@ class _Writer:
 def _read_symbols(text: str, run: Any | None) -> str:
     """Text of a run in a font of symbols, whose letters stand for others."""
     fonts = None if run is None else run.find(f"{_W}rPr/{_W}rFonts")
-    shown = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower(), {})
+    shown = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower())
+    if not shown:  # as nearly all of a document is
+        return text
     return "".join(shown.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)
 
 

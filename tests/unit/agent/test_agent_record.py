@@ -50,6 +50,7 @@ def test_an_adapter_of_elsewhere_says_nothing_and_what_is_no_file_is_not_read(tm
         '{"agent": {"top_k": 0}}',
         '{"agent": {}, "preset": "hot"}',
         '{"agent": {"new": 1}}',
+        '{"agent": {}, "index_fingerprint": "\\u001b[31mred"}',  # a terminal is shown it
         '{"agent": ' * 10_000,
         '{"agent": {"instructions": "' + "x" * 2**20 + '"}}',
         '{"agent": {"task": "answer", "max_iterations": 3}}',  # which the host's one reply leaves no place for

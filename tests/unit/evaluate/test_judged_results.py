@@ -186,6 +186,26 @@ def test_a_judge_is_added_to_a_finished_evaluation(evaluation: Path, tmp_path: P
     assert values == [1, 1, 0, 0, 1, 1, 0.5, None]
 
 
+@pytest.mark.seconds
+def test_a_judge_that_is_down_leaves_no_report_and_is_asked_when_it_is_back(
+    evaluation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "judged"
+    with serve_chat(answer) as served:
+        config = write_config(served, tmp_path / "judge.toml")
+    config.write_text(config.read_text() + "\nmax_retries = 0")
+    command = ["score", str(evaluation), "--judge", str(config), "--report", str(report)]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert "4 of 4 requests to the judge failed" in said.err
+    assert f"{served.address} did not answer in 1 tries" in said.err
+    assert not (report / "comparison.json").exists()
+    with serve_chat(answer) as served:
+        write_config(served, config)
+        assert main(command) == 0
+    assert (report / "comparison.json").exists()
+
+
 def test_verdicts_want_a_place_to_be_kept(evaluation: Path) -> None:
     with pytest.raises(ConfigError, match="--report FOLDER"):
         score_evaluation(evaluation, Terms(), NO_PRICES, judge=JudgeConfig())

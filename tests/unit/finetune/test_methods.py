@@ -40,7 +40,8 @@ ParrotConfig = create_model(
 
 
 def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    LlamaForCausalLM(LlamaConfig(**SHAPE | {"vocab_size": VOCABULARY})).save_pretrained(tmp_path / "model")
+    shape: dict[str, Any] = SHAPE | {"vocab_size": VOCABULARY}
+    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     row = {"prompt": [say("user", "Who rows?")], "completion": [say("assistant", "Polly")]}
     (tmp_path / "train.jsonl").write_text(json.dumps(row))

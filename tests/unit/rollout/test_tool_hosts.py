@@ -85,10 +85,14 @@ async def test_an_actor_that_has_ended_costs_the_call(workspace: Workspace) -> N
     async def die(*_: Any) -> CallOutcome:
         raise ActorDiedError
 
-    caller = HostedTool("ocr", [build_host(die)])
-    for _ in range(2):  # Ray starts another in its place
-        outcome = await caller.call("{}", workspace, LIMITS)
-        assert outcome.text == "The call failed: ocr failed: its process has ended"
+    def refuse(*_: Any) -> Any:
+        raise ActorDiedError
+
+    for host in (build_host(die), SimpleNamespace(call=SimpleNamespace(remote=refuse))):
+        caller = HostedTool("ocr", [host])
+        for _ in range(2):  # Ray starts another in its place
+            outcome = await caller.call("{}", workspace, LIMITS)
+            assert outcome.text == "The call failed: ocr failed: its process has ended"
 
 
 async def test_calls_go_to_an_actor_that_is_free_and_wait_in_their_own_time(workspace: Workspace) -> None:

@@ -38,7 +38,7 @@ def attempt(**attacks):
 
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
-    return open_sandbox(CONFIG)
+    return open_sandbox(CONFIG)  # pyright: ignore[reportArgumentType] (it is frozen, and so has a hash)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_a_sandbox_with_a_hole_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp
     assert bool(found) == bool(reached)
     if reached:
         with pytest.raises(ConfigError, match="does not protect this machine: code in it reaches"):
-            open_sandbox(CONFIG.model_copy(update={"timeout_s": 21}))
+            open_sandbox(CONFIG.model_copy(update={"timeout_s": 21}))  # pyright: ignore[reportArgumentType] (it is frozen)
 
 
 def _without(command: list[str], option: str, num_words: int) -> list[str]:
