@@ -116,7 +116,9 @@ def clear_unfinished(checkpoints_dir: Path) -> None:
     own file where it was written in part or names what is gone, for Ray would not start then. Raises ArtifactError where the
     folder cannot be read or written."""
     with writing(checkpoints_dir):
-        for folder in (*_list_checkpoints(checkpoints_dir), *checkpoints_dir.glob(f"{_SCRATCH_NAME}*")):
+        for scratch_dir in checkpoints_dir.glob(f"{_SCRATCH_NAME}*"):
+            shutil.rmtree(scratch_dir, ignore_errors=True)  # of a process that still writes not all may go
+        for folder in _list_checkpoints(checkpoints_dir):
             if not any(_SEAL.fullmatch(path.name) for path in list_folder(folder)):
                 shutil.rmtree(folder)
         snapshot = checkpoints_dir / _SNAPSHOT_NAME

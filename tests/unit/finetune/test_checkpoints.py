@@ -1,6 +1,7 @@
 """A checkpoint that was written in part, or damaged later, is never gone on from; an adapter is published whole or not at all."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,6 +181,23 @@ def test_what_a_killed_training_leaves_is_cleared(trained: Path, tmp_path: Path)
     clear_unfinished(folder)
     assert sorted(path.name for path in folder.iterdir()) == [*kept, SNAPSHOT]
     clear_unfinished(tmp_path / "not there yet")
+
+
+def test_a_process_that_still_writes_stops_no_other_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".written-0-abc").mkdir()
+    (tmp_path / ".written-0-abc" / "optimizer.pt").touch()
+    unlink = os.unlink
+
+    def unlink_while_it_writes(*args: Any, **options: Any) -> None:
+        (tmp_path / ".written-0-abc" / "scheduler.pt").touch()
+        unlink(*args, **options)
+
+    monkeypatch.setattr(os, "unlink", unlink_while_it_writes)
+    clear_unfinished(tmp_path)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.glob("*/*")] == ["scheduler.pt"]
+    clear_unfinished(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 every_error = pytest.mark.parametrize(
