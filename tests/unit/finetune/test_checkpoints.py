@@ -183,6 +183,27 @@ def test_what_a_killed_training_leaves_is_cleared(trained: Path, tmp_path: Path)
     clear_unfinished(tmp_path / "not there yet")
 
 
+def test_a_checkpoint_that_ray_train_did_not_come_to_note_goes_when_a_later_one_is_whole(tmp_path: Path) -> None:
+    def keep_step(step: int, name: str, num_workers: int = 1) -> None:
+        write_files({"trainer_state.json": json.dumps({"global_step": step}).encode()}, tmp_path / "of_0")
+        keep(tmp_path / "of_0", folder / name, 0, num_workers)
+
+    def clear(*known: str) -> set[str]:
+        (folder / SNAPSHOT).write_text(json.dumps({"checkpoint_results": [{"checkpoint_dir_name": name} for name in known]}))
+        clear_unfinished(folder)
+        return {path.name for path in folder.glob("checkpoint_*/")}
+
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    keep_step(1, "checkpoint_1")
+    keep_step(2, "checkpoint_2")  # a kill before it was noted: the first goes when Ray Train notes the third
+    assert clear("checkpoint_1") == {"checkpoint_1", "checkpoint_2"}
+    keep_step(3, "checkpoint_3a", num_workers=2)  # of which one was killed before its seal
+    assert clear("checkpoint_1") == {"checkpoint_1", "checkpoint_2", "checkpoint_3a"}
+    keep_step(3, "checkpoint_3b")
+    assert clear("checkpoint_3b") == {"checkpoint_3b"}
+
+
 def test_a_process_that_still_writes_stops_no_other_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".written-0-abc").mkdir()
     (tmp_path / ".written-0-abc" / "optimizer.pt").touch()
