@@ -120,6 +120,8 @@ _ADAPTER_PLACES = 4
 _MAX_REQUESTS = 100_000
 """at the same time; how many there are is for the workers to say"""
 _CLOSE_S = 30
+_ANSWER_S = 2
+"""in which an engine's actor answers that has started"""
 
 
 class EnginePool:
@@ -179,9 +181,10 @@ class EnginePool:
         return bool(self._engines)
 
     async def close(self) -> None:
-        """End all engines."""
+        """End all engines; those that are still starting, and hear nothing, at once."""
         for engine in self._engines:
-            with contextlib.suppress(RayError):
+            with contextlib.suppress(RayError, TimeoutError):
+                await asyncio.wait_for(_is_alive(engine), _ANSWER_S)
                 await engine.close.remote()
             ray.kill(engine)
         self._engines, self._spec = [], None
