@@ -23,7 +23,7 @@ LINES = {
     "evaluate": 5_490,
     "examples": 260,
     "feedback": 1_490,
-    "finetune": 5_800,
+    "finetune": 5_820,
     "format": 2_650,
     "index": 1_000,
     "pipeline": 1_410,
@@ -31,7 +31,7 @@ LINES = {
     "questions": 1_530,
     "recipes": 1_190,
     "rl": 1_030,
-    "rollout": 3_160,
+    "rollout": 3_170,
     "search": 3_300,
     "serve": 5_400,
     "stage_runs": 780,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_030
+TEST_LINES = 54_090
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
