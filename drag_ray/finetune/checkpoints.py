@@ -107,7 +107,7 @@ def _read_state(folder: Path, name: str) -> int:
     with reading(folder / STATE_NAME):
         try:
             return int(parse_json((folder / STATE_NAME).read_text(encoding="utf-8"))[name])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return -1
 
 

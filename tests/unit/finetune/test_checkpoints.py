@@ -20,7 +20,16 @@ from transformers import Trainer
 
 from drag_ray.errors import ArtifactError, DamageError, GpuMemoryError, TrainError
 from drag_ray.finetune import checkpoints
-from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, keep, open_scratch, read_step, saving
+from drag_ray.finetune.checkpoints import (
+    clear_unfinished,
+    find_flaw,
+    find_last,
+    is_finished,
+    keep,
+    open_scratch,
+    read_step,
+    saving,
+)
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.finetune.publication import publish_adapter
@@ -121,6 +130,13 @@ def test_the_parts_of_all_processes_are_needed(tmp_path: Path) -> None:
     assert find_flaw(folder) == ""
     (folder / "rng_state_1.pth").unlink()
     assert find_flaw(folder) == "rng_state_1.pth: is missing, 5 bytes were written"
+
+
+@pytest.mark.parametrize("state", ["", "[]", '{"global_step": null}', '{"global_step": NaN}', '{"global_step": 1e400}'])
+def test_a_state_that_says_no_step_is_of_no_step(tmp_path: Path, state: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(state)
+    assert read_step(tmp_path) == -1
+    assert not is_finished(tmp_path)
 
 
 def find_lie(checkpoints_dir: Path, new_name: str) -> str:
