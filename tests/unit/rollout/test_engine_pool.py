@@ -110,11 +110,11 @@ async def test_an_engine_that_still_starts_is_ended_without_waiting_for_it(
 ) -> None:
     killed: list[Any] = []
     closed: list[Any] = []
-    monkeypatch.setattr(engine_pool, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(engine_pool, "_CLOSE_ONE_S", 0.1)
     monkeypatch.setattr(engine_pool.ray, "kill", killed.append)
     await pool.resize(SPEC, 2, 1, Path())
     starting = asyncio.Event()
-    made[0].__ray_ready__ = made[0].close = SimpleNamespace(remote=starting.wait)
+    made[0].close = SimpleNamespace(remote=starting.wait)
     made[1].close = SimpleNamespace(remote=lambda: asyncio.sleep(0, closed.append(made[1])))
     await asyncio.wait_for(pool.close(), 5)
     assert killed == made
