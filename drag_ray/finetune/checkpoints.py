@@ -107,31 +107,41 @@ def _read_state(folder: Path, name: str) -> int:
     with reading(folder / STATE_NAME):
         try:
             return int(parse_json((folder / STATE_NAME).read_text(encoding="utf-8"))[name])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return -1
 
 
 def clear_unfinished(checkpoints_dir: Path) -> None:
-    """Remove what a training that was killed, or met a full disk, has left unfinished: folders without a seal, and Ray Train's
-    own file where it was written in part or names what is gone, for Ray would not start then. Raises ArtifactError where the
-    folder cannot be read or written."""
+    """Remove what a training that was killed, or met a full disk, has left behind: folders without a seal; those up to the last
+    whole one that Ray Train has not noted and would keep for good; and its own file where it was written in part or names what
+    is gone, for Ray would not start then. Raises ArtifactError where the folder cannot be read or written."""
     with writing(checkpoints_dir):
-        for folder in (*_list_checkpoints(checkpoints_dir), *checkpoints_dir.glob(f"{_SCRATCH_NAME}*")):
+        for scratch_dir in checkpoints_dir.glob(f"{_SCRATCH_NAME}*"):
+            shutil.rmtree(scratch_dir, ignore_errors=True)  # of a process that still writes not all may go
+        for folder in _list_checkpoints(checkpoints_dir):
             if not any(_SEAL.fullmatch(path.name) for path in list_folder(folder)):
                 shutil.rmtree(folder)
-        snapshot = checkpoints_dir / _SNAPSHOT_NAME
-        if snapshot.exists() and not _is_sound(snapshot):
-            snapshot.unlink()
+        known = _read_known(checkpoints_dir / _SNAPSHOT_NAME)
+        if not known:
+            (checkpoints_dir / _SNAPSHOT_NAME).unlink(missing_ok=True)
+        unknown = [folder for folder in _list_checkpoints(checkpoints_dir) if known and folder.name not in known]
+        last = find_last(checkpoints_dir)[0] if unknown else None
+        for folder in unknown:
+            if last and folder != last and read_step(folder) <= read_step(last):
+                shutil.rmtree(folder)
 
 
-def _is_sound(snapshot: Path) -> bool:
+def _read_known(snapshot: Path) -> list[str]:
+    """The names of the checkpoints that Ray Train has noted; none where it cannot go on with them."""
+    if not snapshot.exists():
+        return []
     with reading(snapshot):
         data = snapshot.read_bytes()
     try:
-        names = [result["checkpoint_dir_name"] for result in parse_json(data)["checkpoint_results"]]
-        return all((snapshot.parent / name).is_dir() for name in names)
+        names = [str(result["checkpoint_dir_name"]) for result in parse_json(data)["checkpoint_results"]]
     except (ValueError, KeyError, TypeError):
-        return False
+        return []
+    return names if all((snapshot.parent / name).is_dir() for name in names) else []
 
 
 def _list_checkpoints(checkpoints_dir: Path) -> list[Path]:

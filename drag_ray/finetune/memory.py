@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModel
 
 from drag_ray.errors import GpuMemoryError, TrainError
 from drag_ray.finetune.arguments import ZeroStage
+from drag_ray.finetune.checkpoints import read_step
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.parts import find_part
 from drag_ray.finetune.tokenized_rows import list_sequences
@@ -141,7 +142,8 @@ def _describe_disk(
     steps_an_epoch = math.ceil(num_rows / (job.num_workers * config.batch_size * config.gradient_accumulation))
     most_steps = config.arguments.get("max_steps", -1)
     num_steps = most_steps if most_steps > 0 else math.ceil(config.epochs * steps_an_epoch)
-    num_before_last = math.ceil(num_steps / config.checkpoint_steps) - 1
+    num_left = math.ceil((num_steps - (read_step(resume_from) if resume_from else 0)) / config.checkpoint_steps)
+    num_before_last = num_left if resume_from else num_left - 1  # with the one that is there; none where that is the last
     written = [weights + states] * min(num_before_last, 2) + [weights, weights]
     needed = max(map(sum, itertools.pairwise(written)))
     free = shutil.disk_usage(job.train_path.parent).free

@@ -74,6 +74,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
     row_options = lineage["format"].origin["config"].get("format", {}) if "format" in lineage else {}
     described = Description(settings, counts, fingerprints, record, row_options, outcome.get("probe"))
+    checkpoints.clear_unfinished(stage_dir / checkpoints.DIR_NAME)  # of processes that died on the way
     publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
 

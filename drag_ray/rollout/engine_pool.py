@@ -120,6 +120,7 @@ _ADAPTER_PLACES = 4
 _MAX_REQUESTS = 100_000
 """at the same time; how many there are is for the workers to say"""
 _CLOSE_S = 30
+_CLOSE_ONE_S = 5
 
 
 class EnginePool:
@@ -179,10 +180,10 @@ class EnginePool:
         return bool(self._engines)
 
     async def close(self) -> None:
-        """End all engines."""
+        """End all engines; one that does not end by itself, as it still starts, is killed."""
         for engine in self._engines:
-            with contextlib.suppress(RayError):
-                await engine.close.remote()
+            with contextlib.suppress(RayError, TimeoutError):
+                await asyncio.wait_for(engine.close.remote(), _CLOSE_ONE_S)
             ray.kill(engine)
         self._engines, self._spec = [], None
         self._borrowers.clear()

@@ -23,7 +23,7 @@ LINES = {
     "evaluate": 5_490,
     "examples": 260,
     "feedback": 1_490,
-    "finetune": 5_800,
+    "finetune": 5_820,
     "format": 2_650,
     "index": 1_000,
     "pipeline": 1_410,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_150
+TEST_LINES = 54_220
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

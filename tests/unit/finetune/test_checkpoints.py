@@ -1,6 +1,7 @@
 """A checkpoint that was written in part, or damaged later, is never gone on from; an adapter is published whole or not at all."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,16 @@ from transformers import Trainer
 
 from drag_ray.errors import ArtifactError, DamageError, GpuMemoryError, TrainError
 from drag_ray.finetune import checkpoints
-from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, keep, open_scratch, read_step, saving
+from drag_ray.finetune.checkpoints import (
+    clear_unfinished,
+    find_flaw,
+    find_last,
+    is_finished,
+    keep,
+    open_scratch,
+    read_step,
+    saving,
+)
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.finetune.publication import publish_adapter
@@ -122,6 +132,13 @@ def test_the_parts_of_all_processes_are_needed(tmp_path: Path) -> None:
     assert find_flaw(folder) == "rng_state_1.pth: is missing, 5 bytes were written"
 
 
+@pytest.mark.parametrize("state", ["", "[]", '{"global_step": null}', '{"global_step": NaN}', '{"global_step": 1e400}'])
+def test_a_state_that_says_no_step_is_of_no_step(tmp_path: Path, state: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(state)
+    assert read_step(tmp_path) == -1
+    assert not is_finished(tmp_path)
+
+
 def find_lie(checkpoints_dir: Path, new_name: str) -> str:
     """Name the part that a new, sealed checkpoint lacks, or say that no checkpoint is whole."""
     found, _ = find_last(checkpoints_dir)
@@ -180,6 +197,44 @@ def test_what_a_killed_training_leaves_is_cleared(trained: Path, tmp_path: Path)
     clear_unfinished(folder)
     assert sorted(path.name for path in folder.iterdir()) == [*kept, SNAPSHOT]
     clear_unfinished(tmp_path / "not there yet")
+
+
+def test_a_checkpoint_that_ray_train_did_not_come_to_note_goes_when_a_later_one_is_whole(tmp_path: Path) -> None:
+    def keep_step(step: int, name: str, num_workers: int = 1) -> None:
+        write_files({"trainer_state.json": json.dumps({"global_step": step}).encode()}, tmp_path / "of_0")
+        keep(tmp_path / "of_0", folder / name, 0, num_workers)
+
+    def clear(*known: str) -> set[str]:
+        (folder / SNAPSHOT).write_text(json.dumps({"checkpoint_results": [{"checkpoint_dir_name": name} for name in known]}))
+        clear_unfinished(folder)
+        return {path.name for path in folder.glob("checkpoint_*/")}
+
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    keep_step(1, "checkpoint_1")
+    keep_step(2, "checkpoint_2")  # a kill before it was noted: the first goes when Ray Train notes the third
+    assert clear("checkpoint_1") == {"checkpoint_1", "checkpoint_2"}
+    keep_step(3, "checkpoint_3a", num_workers=2)  # of which one was killed before its seal
+    assert clear("checkpoint_1") == {"checkpoint_1", "checkpoint_2", "checkpoint_3a"}
+    keep_step(3, "checkpoint_3b")
+    assert clear("checkpoint_3b") == {"checkpoint_3b"}
+
+
+def test_a_process_that_still_writes_stops_no_other_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".written-0-abc").mkdir()
+    (tmp_path / ".written-0-abc" / "optimizer.pt").touch()
+    unlink = os.unlink
+
+    def unlink_while_it_writes(*args: Any, **options: Any) -> None:
+        (tmp_path / ".written-0-abc" / "scheduler.pt").touch()
+        unlink(*args, **options)
+
+    monkeypatch.setattr(os, "unlink", unlink_while_it_writes)
+    clear_unfinished(tmp_path)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.glob("*/*")] == ["scheduler.pt"]
+    clear_unfinished(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 every_error = pytest.mark.parametrize(

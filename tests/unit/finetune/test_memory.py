@@ -106,13 +106,16 @@ def test_a_checkpoint_holds_all_weights_and_the_states_of_their_optimizer(
     assert sum(found) * 2**30 == 7_615_616_512 * bytes_of_a_weight
 
 
-@pytest.mark.parametrize(("num_rows", "num_kept", "weights", "states"), [(9, 0, 2, 2), (3, 0, 2, 1), (1, 0, 2, 0), (9, 1, 2, 2)])
+@pytest.mark.parametrize(
+    ("num_rows", "step", "weights", "states"),
+    [(9, 0, 2, 2), (3, 0, 2, 1), (1, 0, 2, 0), (9, 1, 2, 2), (9, 4, 2, 1), (9, 5, 2, 0)],  # the last is to be published alone
+)
 def test_a_disk_is_refused_that_cannot_hold_a_checkpoint_beside_the_one_before(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     num_rows: int,
-    num_kept: int,
+    step: int,
     weights: int,
     states: int,
 ) -> None:
@@ -123,12 +126,13 @@ def test_a_disk_is_refused_that_cannot_hold_a_checkpoint_beside_the_one_before(
     needed = weights * of_weights + states * of_states
     kept = tmp_path / "checkpoint" / "global_step1"
     kept.mkdir(parents=True)
-    (kept / "states").write_bytes(bytes(num_kept * int((of_weights + of_states) * 2**30)))
+    (kept / "states").write_bytes(bytes(int(bool(step) * (of_weights + of_states) * 2**30)))
+    (kept.parent / "trainer_state.json").write_text(json.dumps({"global_step": step}))
 
     def check(share: float, **changed: Any) -> None:
         free = share * needed * 2**30 - (kept / "states").stat().st_size
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
-        resume_from = tmp_path / "checkpoint" if num_kept else None
+        resume_from = tmp_path / "checkpoint" if step else None
         check_memory(describe(tmp_path, **(options | changed)), "off", [{"input_ids": [0]}] * num_rows, resume_from, 10.0)
 
     with caplog.at_level(logging.INFO):

@@ -11,7 +11,7 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.engine.config import EngineConfig
-from drag_ray.rollout import runner
+from drag_ray.rollout import engine_pool, runner
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.engine_pool import EngineActor, EnginePool, EngineSpec, _build_spec
 from drag_ray.rollout.options import WorkerOptions, build_options
@@ -103,6 +103,22 @@ async def test_each_offer_takes_back_all_engines_and_has_a_number_of_its_own(poo
     second = await pool.acquire("b")
     assert second.engine is first.engine is made[0]
     assert second.offer != first.offer
+
+
+async def test_an_engine_that_still_starts_is_ended_without_waiting_for_it(
+    pool: EnginePool, made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[Any] = []
+    closed: list[Any] = []
+    monkeypatch.setattr(engine_pool, "_CLOSE_ONE_S", 0.1)
+    monkeypatch.setattr(engine_pool.ray, "kill", killed.append)
+    await pool.resize(SPEC, 2, 1, Path())
+    starting = asyncio.Event()
+    made[0].close = SimpleNamespace(remote=starting.wait)
+    made[1].close = SimpleNamespace(remote=lambda: asyncio.sleep(0, closed.append(made[1])))
+    await asyncio.wait_for(pool.close(), 5)
+    assert killed == made
+    assert closed == [made[1]]
 
 
 class RestingEngine:
