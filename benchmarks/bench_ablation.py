@@ -13,8 +13,8 @@ from typing import Any
 from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, correct, take_differences, take_value
 from record import write_result
 
+from drag_ray.evaluate.evaluation_folder import read_results
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.outcome import read_results
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import build_rows

@@ -30,17 +30,17 @@ from record import write_result
 from drag_ray.agent.environment import PageSearcher, compute_evidence_rank
 from drag_ray.baselines.dense import Dense
 from drag_ray.engine.encoders.reranker import load_page_ranker
+from drag_ray.evaluate.evaluation_folder import read_question_weights, read_results
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.outcome import read_question_weights, read_results
 from drag_ray.evaluate.question_result import Hops, QuestionResult, SearchScore
 from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import build_rows
-from drag_ray.finetune.outcome import TUNED_NAME
+from drag_ray.finetune.training_folder import TUNED_NAME
 from drag_ray.index import vector_parts
 from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher, HybridSearcher
 from drag_ray.search.index import PAGES_NAME
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.page_reranker import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.appended_lines import append_line, read_lines

@@ -24,7 +24,7 @@ from record import write_result
 
 import drag_ray
 from drag_ray.cluster.connection import connect
-from drag_ray.evaluate.outcome import read_outcome
+from drag_ray.evaluate.evaluation_folder import read_outcome
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval
 from drag_ray.rollout.engine_pool import keep_engines

@@ -46,7 +46,7 @@ from drag_ray.corpus.image_store import DIR_NAME
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
-from drag_ray.finetune.outcome import CURVE_NAME
+from drag_ray.finetune.training_folder import CURVE_NAME
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES

@@ -23,8 +23,8 @@ from record import write_result
 
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.corpus.questions import read_questions
+from drag_ray.evaluate.evaluation_folder import read_comparison, read_results
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.outcome import read_comparison, read_results
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.statistics.intervals import (
     Floats,

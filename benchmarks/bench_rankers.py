@@ -68,8 +68,8 @@ from drag_ray.engine.models.model_folder import resolve_model, resolve_name
 from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_sign_flip_p_values, holm
 from drag_ray.finetune import encoder_trainer, trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, Description
 from drag_ray.finetune.publication import publish_adapter, publish_encoder
+from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, Description
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.relevance import build_rows
@@ -80,8 +80,8 @@ from drag_ray.questions.drafts import DRAFT
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, Factors, RerankConfig
 from drag_ray.search.dense import DenseSearcher, HybridSearcher, fuse_rankings
+from drag_ray.search.page_reranker import PageRanker, ScoreHits, cut_passage, put_in_order
 from drag_ray.search.ranker import Ranking
-from drag_ray.search.rerank import PageRanker, ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage.appended_lines import read_lines
 from drag_ray.storage.json_text import parse_json

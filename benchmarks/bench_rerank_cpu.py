@@ -24,7 +24,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from drag_ray.engine.encoders.reranker import Reranker, load_reranker
 from drag_ray.search.config import RerankConfig
-from drag_ray.search.rerank import cut_passage
+from drag_ray.search.page_reranker import cut_passage
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 

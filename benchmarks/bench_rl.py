@@ -36,7 +36,7 @@ from run_effect import GpuWatch
 import drag_ray
 from drag_ray.api.run import Run
 from drag_ray.evaluate.statistics.intervals import holm
-from drag_ray.finetune.outcome import read_curve
+from drag_ray.finetune.training_folder import read_curve
 from drag_ray.stage_runs import provenance
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json

@@ -7,8 +7,8 @@ from evaluation_cases import CONTEXT, Ranks, build_questions, build_rollouts
 
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.effort import NO_PRICES, Prices
+from drag_ray.evaluate.evaluation_folder import write_comparison, write_rollouts
 from drag_ray.evaluate.judged_results import judge_answers
-from drag_ray.evaluate.outcome import write_comparison, write_rollouts
 from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray import schemas
-from drag_ray.evaluate import outcome
+from drag_ray.evaluate import evaluation_folder
 from drag_ray.evaluate.question_result import to_line
 from drag_ray.transcripts.listing import list_files
 
@@ -43,7 +43,9 @@ def read_results(path: str | Path) -> pl.DataFrame:
         ['base', 'question', 'tuned']
     """
     rows = [
-        {"policy": name, **to_line(result)} for name, results in outcome.read_results(Path(path)).items() for result in results
+        {"policy": name, **to_line(result)}
+        for name, results in evaluation_folder.read_results(Path(path)).items()
+        for result in results
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
 

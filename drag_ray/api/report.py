@@ -10,7 +10,7 @@ from drag_ray.config import build
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.outcome import find_evaluation
+from drag_ray.evaluate.evaluation_folder import find_evaluation
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.report.parts import Part, build_parts, format_console
 from drag_ray.evaluate.scoring import Terms, score_collection, score_evaluation

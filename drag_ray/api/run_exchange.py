@@ -223,7 +223,7 @@ class RunExchange(RunFolder):
             Traceback (most recent call last):
             drag_ray.errors.DataError: runs/small/feedback: no feedback. Serve the run with --serve.feedback.enabled.
         """
-        from drag_ray.feedback.outcome import write_lessons
+        from drag_ray.feedback.learned_folder import write_lessons
 
         return write_lessons(self.folder, override(self.config, options, sections=("learn",)).learn)
 

@@ -147,7 +147,7 @@ class RunFolder:
             ['base', 'question', 'tuned']
         """
         from drag_ray.api.frames import to_measures
-        from drag_ray.evaluate.outcome import read_comparison
+        from drag_ray.evaluate.evaluation_folder import read_comparison
 
         return to_measures(read_comparison(self.locate("evaluate", name, scope))["rows"])
 

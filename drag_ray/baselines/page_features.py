@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from drag_ray.baselines.feature_model import FeatureModel
 from drag_ray.baselines.question_words import choose_kind, pick_words
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.page_reranker import PageRanker
 from drag_ray.types import Evidence, Hit, Hits, Page
 
 if TYPE_CHECKING:

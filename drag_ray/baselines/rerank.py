@@ -14,7 +14,7 @@ from drag_ray.search.config import Factors, RerankConfig, RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageIndex
-    from drag_ray.search.rerank import ScoreHits
+    from drag_ray.search.page_reranker import ScoreHits
     from drag_ray.search.searcher import Searcher
 
 _logger = logging.getLogger(__name__)

@@ -246,7 +246,7 @@ def _kinds(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
 def _learn(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Turn the users' feedback on pages of a run's endpoint into questions with evidence."""
     config = _load(parser, "RUN", argv, ("run_dir", "learn"))
-    from drag_ray.feedback.outcome import LEARNED_DIR_NAME, QUESTIONS_NAME, write_lessons
+    from drag_ray.feedback.learned_folder import LEARNED_DIR_NAME, QUESTIONS_NAME, write_lessons
 
     counts = write_lessons(config.run_dir, config.learn)
     print(f"learn: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from drag_ray.embed.config import EmbedSections
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.finetune.outcome import find_encoder, find_reranker
+from drag_ray.finetune.training_folder import find_encoder, find_reranker
 from drag_ray.index import vector_parts
 from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.index import read_fingerprint

@@ -9,7 +9,7 @@ from drag_ray.baselines.baseline import Baseline
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import PRESET
 from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
-from drag_ray.finetune.outcome import read_curve
+from drag_ray.finetune.training_folder import read_curve
 from drag_ray.search.index import read_record
 from drag_ray.stage_runs import provenance
 from drag_ray.stage_runs.inputs import Inputs

@@ -13,7 +13,7 @@ from drag_ray.evaluate.measure import ANSWER_ACCURACY, Measure, choose_criterion
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.finetune.outcome import TUNED_NAME
+from drag_ray.finetune.training_folder import TUNED_NAME
 
 _FOUND = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
 _ANSWERED = {"accuracy": ANSWER_ACCURACY, "anls": "anls"}

@@ -29,7 +29,7 @@ from drag_ray.evaluate.statistics.intervals import (
     holm,
     number_clusters,
 )
-from drag_ray.search.rerank import put_in_order
+from drag_ray.search.page_reranker import put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hits, Question
 

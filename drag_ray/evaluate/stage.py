@@ -19,12 +19,13 @@ from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
+from drag_ray.evaluate.asked_questions import draw_held_out, draw_validation, draw_weighed
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.deployment import Latency
+from drag_ray.evaluate.evaluation_folder import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
-from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, measure_latency, put_pages_in_order, read_pages
 from drag_ray.evaluate.policies.retriever_rescoring import (
@@ -37,7 +38,6 @@ from drag_ray.evaluate.policies.retriever_rescoring import (
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.policies.rollouts import roll_out, search_questions
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.questions import draw_held_out, draw_validation, draw_weighed
 from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.folder import IMAGES_DIR_NAME

@@ -30,8 +30,8 @@ from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
 from drag_ray.finetune.methods.method import AdapterMethod
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME, MODEL_DIR_NAME, Description
-from drag_ray.finetune.parts import check_trained
+from drag_ray.finetune.model_parts import check_trained
+from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME, MODEL_DIR_NAME, Description
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import compute_file_fingerprint
 from drag_ray.storage.file_access import list_folder, writing

@@ -16,8 +16,8 @@ from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import DamageError, DataError, DragRayError, GpuMemoryError, NotFiniteError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
-from drag_ray.finetune.outcome import CURVE_NAME, Description
 from drag_ray.finetune.tokenized_rows import read_rows
+from drag_ray.finetune.training_folder import CURVE_NAME, Description
 from drag_ray.finetune.training_process import Workers, build_trainer, fit, publish, run_loop, size_workers, tokenize
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint

@@ -30,8 +30,8 @@ from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.memory import check_memory, explain_full_memory
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
+from drag_ray.finetune.model_parts import free_parts
 from drag_ray.finetune.named import check_reporting, explain_refusal
-from drag_ray.finetune.parts import free_parts
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels

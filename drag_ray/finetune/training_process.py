@@ -36,7 +36,7 @@ from drag_ray.messages import about, show_messages
 from drag_ray.storage.file_access import writing
 
 if TYPE_CHECKING:
-    from drag_ray.finetune.outcome import Description
+    from drag_ray.finetune.training_folder import Description
     from drag_ray.finetune.training_rows import TrainingRows
 
 _logger = logging.getLogger(__name__)

@@ -22,12 +22,12 @@ from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatSections
 from drag_ray.format.exporter import ExportFile, describe_files
 from drag_ray.format.layout import Layout
-from drag_ray.format.parts import FormatJob, RowFiles, check_part, check_questions, format_part, format_questions
 from drag_ray.format.row_format import load_format
+from drag_ray.format.row_parts import FormatJob, RowFiles, check_part, check_questions, format_part, format_questions
 from drag_ray.format.rows import OF_PAGES, FormatName
 from drag_ray.format.split import SIDES_NAME, TRAIN, VALIDATION, WITHHELD, assign_sides, assign_unlabelled
 from drag_ray.format.tables import list_parts, read_table
-from drag_ray.process.parts import TRAJECTORIES_DIR_NAME
+from drag_ray.process.trajectory_parts import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs

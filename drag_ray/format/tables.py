@@ -13,7 +13,7 @@ from drag_ray.agent.scores import rank_score
 from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
-from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
+from drag_ray.process.trajectory_parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
 from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.types import ActionKind, Question
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.tasks import ItemStep, Step, map_items
 from drag_ray.format.config import FormatConfig, TeacherConfig
-from drag_ray.format.parts import RowFiles, encode_rows
+from drag_ray.format.row_parts import RowFiles, encode_rows
 from drag_ray.search.config import RerankConfig
 from drag_ray.storage.file_access import reading
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from drag_ray.errors import ArtifactError
-from drag_ray.evaluate.outcome import find_evaluation, read_comparison, read_results
+from drag_ray.evaluate.evaluation_folder import find_evaluation, read_comparison, read_results
 from drag_ray.stage_runs.damage import list_finished
 from drag_ray.storage.artifacts import Manifest, require_manifest
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME
+from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, TUNED_NAME
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, run_stages
 from drag_ray.pipeline.stages import STAGES

@@ -19,6 +19,7 @@ from drag_ray.config import override
 from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
+from drag_ray.evaluate.evaluation_folder import read_results
 from drag_ray.evaluate.history import (
     RoundEvaluation,
     RoundResult,
@@ -26,9 +27,8 @@ from drag_ray.evaluate.history import (
     compare_rounds,
     format_history,
 )
-from drag_ray.evaluate.outcome import read_results
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
+from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side
 from drag_ray.pipeline.reinforcement import build_reinforcement, check_shapes, locate_adapter, reinforce
 from drag_ray.pipeline.run_config import RunConfig

@@ -24,7 +24,7 @@ def tune_search(config: RunConfig, start_ray: Callable[[], object] = lambda: Non
     """Build the index, have questions written where none are given, and choose the search; what is finished is skipped. Returns
     the options with what was chosen where nothing was set, and the manifests of the stages by their addresses. Raises ConfigError
     where a stage of the pipeline cannot be run with these options; then none has been."""
-    from drag_ray.tune.outcome import read_options
+    from drag_ray.tune.choice_folder import read_options
 
     check_pipeline(config)
     finished = run_stages([stage for stage in list_pipeline(config) if stage.name in _BEFORE], config, start_ray)

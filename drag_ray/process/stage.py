@@ -14,9 +14,9 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import DataError
 from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.judging import judge_rollouts
-from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
+from drag_ray.process.trajectory_parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs

@@ -14,8 +14,8 @@ from drag_ray.finetune.methods.grpo import LEAST_ADVANTAGE
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.leaks import find_leaks, screen_rows
-from drag_ray.format.parts import encode_rows
 from drag_ray.format.row_format import load_format
+from drag_ray.format.row_parts import encode_rows
 from drag_ray.format.tables import ScoredPart
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_records, select_trajectories

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.errors import TrainError
-from drag_ray.finetune.outcome import CURVE_NAME
+from drag_ray.finetune.training_folder import CURVE_NAME
 from drag_ray.format.split import TRAIN, VALIDATION
 from drag_ray.rl.batches import build_batch, compare_engines, describe, find_engines, score
 from drag_ray.rl.config import RlSections

@@ -23,7 +23,7 @@ from drag_ray.corpus.questions import draw_questions, draw_split, read_split
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import ConfigError, DataError, DragRayError, TrainError
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.outcome import Description
+from drag_ray.finetune.training_folder import Description
 from drag_ray.finetune.training_process import GroupTrainer, build_trainer, fit, publish, size_workers
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
 from drag_ray.rl.config import RlSections

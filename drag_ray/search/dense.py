@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from drag_ray.search.rerank import standardise
+from drag_ray.search.page_reranker import standardise
 from drag_ray.search.searcher import Searcher, check_top_k
 from drag_ray.search.vectors import PROBE, PageVectors
 from drag_ray.search.weighted_words import strip_weights

@@ -20,7 +20,7 @@ from drag_ray.engine.generate import THINK
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ConfigError, ServeError
-from drag_ray.evaluate.outcome import read_question_weights
+from drag_ray.evaluate.evaluation_folder import read_question_weights
 from drag_ray.feedback.ledger import Trial
 from drag_ray.feedback.log import DIR_NAME as FEEDBACK_DIR_NAME
 from drag_ray.feedback.log import make_secret

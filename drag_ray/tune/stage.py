@@ -17,9 +17,9 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage import artifacts
 from drag_ray.tune.choice import Part, choose
+from drag_ray.tune.choice_folder import TABLE_NAME, build_rows, format_choice, write_choice
 from drag_ray.tune.config import TuneSections
 from drag_ray.tune.first_stages import FirstStage, RankEvidence, list_first_stages
-from drag_ray.tune.outcome import TABLE_NAME, build_rows, format_choice, write_choice
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)

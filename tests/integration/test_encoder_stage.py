@@ -12,7 +12,7 @@ from nano_training import kill_a_worker_after_the_first_checkpoint, make_config,
 from drag_ray.agent.retrieval import find_vectors, open_dense
 from drag_ray.config import override
 from drag_ray.engine.encoders.reranker import load_reranker
-from drag_ray.finetune.outcome import find_reranker
+from drag_ray.finetune.training_folder import find_reranker
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code, run_stage
 from drag_ray.pipeline.stages import STAGES

@@ -7,7 +7,7 @@ import pytest
 from drag_ray.api.run import Run
 from drag_ray.config import load, override
 from drag_ray.engine.models.embedded import MINILM
-from drag_ray.evaluate.outcome import read_comparison
+from drag_ray.evaluate.evaluation_folder import read_comparison
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.vectors import read_vectors_record

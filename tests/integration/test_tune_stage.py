@@ -18,8 +18,8 @@ from drag_ray.pipeline.tuning import tune_search
 from drag_ray.search import vectors
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage.artifacts import read_manifest
+from drag_ray.tune.choice_folder import read_options
 from drag_ray.tune.first_stages import FirstStage, RankEvidence, find_ranks, list_first_stages
-from drag_ray.tune.outcome import read_options
 
 THINGS = {
     **{"automobile": "car", "physician": "doctor", "infant": "baby", "feline": "cat", "canine": "dog", "aircraft": "plane"},

@@ -24,7 +24,7 @@ from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.api.agent import Agent
 from drag_ray.api.run import Run
 from drag_ray.config import load
-from drag_ray.evaluate.outcome import read_outcome
+from drag_ray.evaluate.evaluation_folder import read_outcome
 from drag_ray.evaluate.question_result import to_line
 from drag_ray.evaluate.results import compute_results
 from drag_ray.pipeline.run_config import RunConfig

@@ -18,7 +18,7 @@ from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadabl
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import Factors, RerankConfig
-from drag_ray.search.rerank import PageRanker, ScoreHits
+from drag_ray.search.page_reranker import PageRanker, ScoreHits
 from drag_ray.search.searcher import Searcher
 
 

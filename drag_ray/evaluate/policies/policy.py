@@ -10,7 +10,14 @@ from drag_ray.engine.models.model_files import read_object
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_model, find_reranker, has_reward_model
+from drag_ray.finetune.training_folder import (
+    ADAPTER_DIR_NAME,
+    TUNED_NAME,
+    find_merged,
+    find_model,
+    find_reranker,
+    has_reward_model,
+)
 
 BASE_NAME = "base"
 START_NAME = "start"

@@ -25,7 +25,7 @@ from drag_ray.cluster.tasks import ItemStep, Step, map_items, run_task
 from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
-from drag_ray.search.rerank import ScoreHits, cut_passage, put_in_order
+from drag_ray.search.page_reranker import ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits, Question, Trajectory
 

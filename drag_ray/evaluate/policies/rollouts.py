@@ -22,7 +22,7 @@ from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import BASE_NAME, PRESET, ModelPolicy
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
-from drag_ray.finetune.outcome import find_reranker
+from drag_ray.finetune.training_folder import find_reranker
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
 from drag_ray.rollout.plan import build_plan

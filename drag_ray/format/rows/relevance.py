@@ -27,7 +27,7 @@ from drag_ray.format.columns import Row, SupervisedExample, to_schema
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.tables import ScoredPart
-from drag_ray.search.rerank import cut_passage
+from drag_ray.search.page_reranker import cut_passage
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit
 

@@ -11,8 +11,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.engine.models.adapter import BaseModel, check_adapter_fits, check_adapter_writes, read_base_model, read_rank
 from drag_ray.errors import DataError, ServeError, TrainError
-from drag_ray.evaluate.outcome import read_index_fingerprint
-from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter, find_merged, find_model
+from drag_ray.evaluate.evaluation_folder import read_index_fingerprint
+from drag_ray.finetune.training_folder import MERGED_DIR_NAME, TUNED_NAME, find_adapter, find_merged, find_model
 from drag_ray.search.index import read_fingerprint
 from drag_ray.serve.config import ADAPTER_NAME, CHAMPION, QUESTION_ALONE, TAKEN_NAMES, ServeConfig
 from drag_ray.serve.ingress.limits import RefusalError

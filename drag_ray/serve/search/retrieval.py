@@ -16,7 +16,7 @@ from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
 from drag_ray.search.dense import FUSED_DEPTH, DenseSearcher, HybridSearcher, fuse_rankings
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.page_reranker import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.ingress.limits import RefusalError

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 
 from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DragRayError, SearchIndexError
-from drag_ray.format.parts import RowFiles, encode_rows
+from drag_ray.format.row_parts import RowFiles, encode_rows
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.parts import deal_out, process_part
 from drag_ray.process.trajectories import read_records
+from drag_ray.process.trajectory_parts import deal_out, process_part
 from drag_ray.rollout import journal
 from drag_ray.search import index
 from drag_ray.search.config import SearchConfig

@@ -20,8 +20,8 @@ from drag_ray.engine.models import model_folder
 from drag_ray.errors import ArtifactError
 from drag_ray.format.tables import list_parts
 from drag_ray.process.interchange.atif import read_sessions
-from drag_ray.process.parts import read_dealt
 from drag_ray.process.trajectories import check_files
+from drag_ray.process.trajectory_parts import read_dealt
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index, copy_to_node
 from drag_ray.stage_runs.damage import list_finished

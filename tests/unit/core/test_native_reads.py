@@ -32,8 +32,8 @@ from drag_ray.index import vector_parts
 from drag_ray.index.kept_documents import KeptDocuments
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.exchange import _read_all
-from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.trajectories import check_files, check_settings, read_records
+from drag_ray.process.trajectory_parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.rollout import journal
 from drag_ray.rollout.counts import count_files
 from drag_ray.rollout.failures import read_failures

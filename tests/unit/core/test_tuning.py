@@ -16,7 +16,7 @@ from drag_ray.pipeline.stages import Stage
 from drag_ray.pipeline.tuning import take_choice, tune_search
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import write_json
-from drag_ray.tune.outcome import CHOICE_NAME, read_options, write_arguments
+from drag_ray.tune.choice_folder import CHOICE_NAME, read_options, write_arguments
 
 CHOSEN = {
     "agent": {"retrieval": "dense", "question_words": "all", "dense_weight": 0.35},

@@ -13,8 +13,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.verdicts import Verdict
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError, DataError
+from drag_ray.evaluate.asked_questions import draw_held_out, draw_weighed
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
-from drag_ray.evaluate.questions import draw_held_out, draw_weighed
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs

@@ -6,7 +6,7 @@ from typing import Any
 from factories import build_question
 
 from drag_ray import schemas
-from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME
+from drag_ray.evaluate.evaluation_folder import COMPARISON_NAME, QUESTIONS_NAME
 from drag_ray.evaluate.stage import count_exposures
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts

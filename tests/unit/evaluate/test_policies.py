@@ -13,7 +13,7 @@ from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies.policy import choose_models, choose_subject, find_prices
 from drag_ray.evaluate.policies.rollouts import group_by_engine, plan_policy
-from drag_ray.finetune.outcome import has_reward_model
+from drag_ray.finetune.training_folder import has_reward_model
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rollout.plan import build_plan
 from drag_ray.storage import artifacts

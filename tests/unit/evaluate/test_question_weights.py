@@ -8,9 +8,9 @@ from small_index import index_texts
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
+from drag_ray.evaluate.asked_questions import check_weighable
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.policies.retriever_rescoring import apply_found_weights, find_question_weight, weigh_question
-from drag_ray.evaluate.questions import check_weighable
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Question, Trajectory
 

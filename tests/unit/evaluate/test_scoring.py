@@ -10,7 +10,7 @@ from drag_ray import schemas
 from drag_ray.cli.main import main
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.effort import NO_PRICES, Prices
-from drag_ray.evaluate.outcome import read_outcome, read_results
+from drag_ray.evaluate.evaluation_folder import read_outcome, read_results
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import Terms, rescore, score_collection, score_evaluation

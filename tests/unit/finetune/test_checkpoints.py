@@ -31,10 +31,10 @@ from drag_ray.finetune.checkpoints import (
     saving,
 )
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.finetune.publication import publish_adapter
 from drag_ray.finetune.stage import _find_trained
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.finetune.training_process import describe_failure
 from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.storage import artifacts

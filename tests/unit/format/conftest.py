@@ -8,8 +8,8 @@ from factories import write_trajectories
 
 from drag_ray.format.tables import ScoredPart, read_part
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.parts import part_name, process_part
 from drag_ray.process.trajectories import read_records
+from drag_ray.process.trajectory_parts import part_name, process_part
 from drag_ray.types import Trajectory
 
 

@@ -20,13 +20,13 @@ from drag_ray.agent.task import Policy
 from drag_ray.engine.generate import Request
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
-from drag_ray.format.parts import FormatJob, FormattedPart, format_part
+from drag_ray.format.row_parts import FormatJob, FormattedPart, format_part
 from drag_ray.format.rows import OF_TURNS, sft_context, sft_query
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
-from drag_ray.process.parts import part_name
 from drag_ray.process.statistics import count_part
+from drag_ray.process.trajectory_parts import part_name
 from drag_ray.rollout.plan import build_plan
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity

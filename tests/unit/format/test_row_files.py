@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES
-from drag_ray.format.parts import RowFiles, encode_rows
 from drag_ray.format.row_format import load_format
+from drag_ray.format.row_parts import RowFiles, encode_rows
 from drag_ray.format.rows import FormatName
 
 ORIGIN = {"question_id": pa.string(), "trajectory_id": pa.string()}

@@ -10,8 +10,8 @@ from factories import build_answer, build_call, build_question, build_search, bu
 
 from drag_ray import schemas
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.parts import process_part
 from drag_ray.process.trajectories import read_records
+from drag_ray.process.trajectory_parts import process_part
 from drag_ray.rollout import counts
 from drag_ray.rollout.counts import COUNTS, ROLLOUT_COUNTS, count_chunk, count_files, count_yields
 from drag_ray.storage import artifacts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.rerank import cut_passage
+from drag_ray.search.page_reranker import cut_passage
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.snippet import choose_window, match_terms
 from drag_ray.search.syntax import parse_query

@@ -17,7 +17,7 @@ from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError, SearchIndexError, ServeError
 from drag_ray.search.config import Factors
 from drag_ray.search.dense import DenseSearcher, HybridSearcher
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.page_reranker import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServedRerankConfig
 from drag_ray.serve.search.messages import SearchRequest

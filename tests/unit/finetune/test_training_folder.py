@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.engine.models.adapter import BaseModel
 from drag_ray.engine.models.relevance import RerankerNote, write_note
-from drag_ray.finetune import curve, outcome
+from drag_ray.finetune import curve, training_folder
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.curve import ReportCallback, build_curve
 from drag_ray.finetune.publication import _OF_ADAPTER, write_card
@@ -22,33 +22,33 @@ CURVE = [{"step": 1, "loss": 2.5}, {"step": 2, "eval_loss": 2.25}]
 
 
 def write_adapter(finetune_dir: Path, task: str) -> None:
-    artifacts.write_json(finetune_dir / outcome.ADAPTER_DIR_NAME / "adapter_config.json", {"task_type": task})
+    artifacts.write_json(finetune_dir / training_folder.ADAPTER_DIR_NAME / "adapter_config.json", {"task_type": task})
 
 
 def test_nothing_is_found_before_anything_was_written_and_the_curve_is_read_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / outcome.ADAPTER_DIR_NAME).mkdir()
+    (tmp_path / training_folder.ADAPTER_DIR_NAME).mkdir()
     for folder in (None, tmp_path):
-        assert outcome.find_adapter(folder) is None
-        assert outcome.find_merged(folder) is None
-        assert not outcome.has_reward_model(folder)
-        assert outcome.read_curve(folder) == []
-    artifacts.write_jsonl(tmp_path / outcome.CURVE_NAME, CURVE)
-    assert outcome.read_curve(tmp_path) == CURVE
+        assert training_folder.find_adapter(folder) is None
+        assert training_folder.find_merged(folder) is None
+        assert not training_folder.has_reward_model(folder)
+        assert training_folder.read_curve(folder) == []
+    artifacts.write_jsonl(tmp_path / training_folder.CURVE_NAME, CURVE)
+    assert training_folder.read_curve(tmp_path) == CURVE
 
 
 def test_an_adapter_is_what_it_says_a_reranker_or_a_reward_model_or_one_that_writes(tmp_path: Path) -> None:
     write_adapter(tmp_path, "CAUSAL_LM")
-    (tmp_path / outcome.MERGED_DIR_NAME).mkdir()
-    assert outcome.find_adapter(tmp_path) == tmp_path / "adapter"
-    assert outcome.find_merged(tmp_path) == tmp_path / "merged"
-    assert not outcome.has_reward_model(tmp_path)
-    assert outcome.find_reranker(tmp_path) is None
+    (tmp_path / training_folder.MERGED_DIR_NAME).mkdir()
+    assert training_folder.find_adapter(tmp_path) == tmp_path / "adapter"
+    assert training_folder.find_merged(tmp_path) == tmp_path / "merged"
+    assert not training_folder.has_reward_model(tmp_path)
+    assert training_folder.find_reranker(tmp_path) is None
     write_adapter(tmp_path, "CAUSAL_LM")
-    write_note(tmp_path / outcome.ADAPTER_DIR_NAME, RerankerNote(instruction="Find the page."))
-    assert outcome.find_reranker(tmp_path) == tmp_path / "adapter"
-    assert not outcome.has_reward_model(tmp_path)
+    write_note(tmp_path / training_folder.ADAPTER_DIR_NAME, RerankerNote(instruction="Find the page."))
+    assert training_folder.find_reranker(tmp_path) == tmp_path / "adapter"
+    assert not training_folder.has_reward_model(tmp_path)
     write_adapter(tmp_path, "SEQ_CLS")
-    assert outcome.has_reward_model(tmp_path)
+    assert training_folder.has_reward_model(tmp_path)
 
 
 COUNTS = {"rows": 594, "steps": 30, "first_loss": 2.5, "last_loss": 1.25, "eval_loss_before": None}

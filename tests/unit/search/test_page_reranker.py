@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.search.rerank import PageRanker, put_in_order
+from drag_ray.search.page_reranker import PageRanker, put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Hits
 
