@@ -55,8 +55,13 @@ except KeyboardInterrupt:
 
 
 def is_running(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    """True if a process is there a second from now; one that was killed can be there for a moment still."""
+    end = time.monotonic() + 1
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            if time.monotonic() > end:
+                return True
+            time.sleep(0.02)
     return False
 
 
