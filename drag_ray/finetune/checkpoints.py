@@ -36,14 +36,18 @@ def open_scratch(checkpoints_dir: Path, rank: int) -> Generator[Path]:
     """A folder for what a training process writes until it is kept. What an earlier process of this rank has left is removed."""
     prefix = f"{_SCRATCH_NAME}{rank}-"
     with writing(checkpoints_dir):
-        for leftover in checkpoints_dir.glob(f"{prefix}*"):
-            shutil.rmtree(leftover, ignore_errors=True)  # of a process that still writes not all may go
+        _remove_scratch(checkpoints_dir, prefix)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=checkpoints_dir))
     try:
         yield folder
     finally:
         with writing(checkpoints_dir):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_scratch(checkpoints_dir: Path, prefix: str) -> None:
+    for leftover in checkpoints_dir.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)  # of a process that still writes not all may go
 
 
 def keep(written_dir: Path, folder: Path, rank: int, num_workers: int) -> None:
@@ -116,8 +120,7 @@ def clear_unfinished(checkpoints_dir: Path) -> None:
     whole one that Ray Train has not noted and would keep for good; and its own file where it was written in part or names what
     is gone, for Ray would not start then. Raises ArtifactError where the folder cannot be read or written."""
     with writing(checkpoints_dir):
-        for scratch_dir in checkpoints_dir.glob(f"{_SCRATCH_NAME}*"):
-            shutil.rmtree(scratch_dir, ignore_errors=True)  # of a process that still writes not all may go
+        _remove_scratch(checkpoints_dir, _SCRATCH_NAME)
         for folder in _list_checkpoints(checkpoints_dir):
             if not any(_SEAL.fullmatch(path.name) for path in list_folder(folder)):
                 shutil.rmtree(folder)

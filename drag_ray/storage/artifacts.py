@@ -219,8 +219,13 @@ def is_begun(stage_dir: Path) -> bool:
 
 def read_identity(stage_dir: Path) -> dict[str, Any]:
     """The identity of a stage's folder, as `Identity.to_dict` gives it; empty where there is none that can be read."""
+    return read_object(stage_dir / IDENTITY_NAME)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty where there is none that can be read."""
     try:
-        found = parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -12,7 +12,6 @@ from drag_ray.evaluate.policies.policy import ModelPolicy
 from drag_ray.rollout import journal
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity
-from drag_ray.storage.json_text import parse_json
 
 ROLLOUTS_DIR_NAME = "rollouts"
 _MARK_NAME = "policies.json"
@@ -45,11 +44,11 @@ def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Seq
     Returns:
         Where the rollouts of a policy are from, if some were copied.
     """
-    if _read_mark(folder) == fingerprints:
+    if artifacts.read_object(folder / _MARK_NAME) == fingerprints:
         return {}
     if folder.exists():
         shutil.rmtree(folder)
-    marks = {path: _read_mark(path) for path in earlier}
+    marks = {path: artifacts.read_object(path / _MARK_NAME) for path in earlier}
     sources: dict[str, Path] = {}
     for name, fingerprint in fingerprints.items():
         source = next((path for path, mark in marks.items() if mark.get(name) == fingerprint), None)
@@ -58,11 +57,3 @@ def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Seq
             sources[name] = source
     artifacts.write_json(folder / _MARK_NAME, fingerprints)
     return sources
-
-
-def _read_mark(folder: Path) -> dict[str, str]:
-    try:
-        mark = parse_json((folder / _MARK_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return mark if isinstance(mark, dict) else {}
