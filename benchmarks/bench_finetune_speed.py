@@ -37,6 +37,8 @@ from bench_collect_images import HEIGHT, WIDTH, write_page
 from plain_trl import PlainOptions
 from qwen3_vl_shapes import SHAPES_8B, SHAPES_TEXT, SHAPES_TINY, write_model, write_random_weights
 from record import write_result
+from safetensors import safe_open
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 from watch import Watch
 
@@ -46,7 +48,7 @@ from drag_ray.corpus.image_store import DIR_NAME
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
-from drag_ray.finetune.training_folder import CURVE_NAME
+from drag_ray.finetune.training_folder import CURVE_NAME, MODEL_DIR_NAME
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
@@ -116,7 +118,8 @@ def give_replies(kind: str, reply: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
-    """One run of the stage. Its folder is left behind."""
+    """One run of the stage, to the model that it publishes. Its folder is left behind."""
+    model = resolve_model(config.engine.model)
     with GpuMemory() as memory, StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder:
         try:
             counts = run_code(STAGES["finetune"], config.model_copy(update={"run_dir": run_dir}), folder)
@@ -131,7 +134,21 @@ def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
         "gpu_memory_gib": memory.peak_gib,
         **{name: counts[name] for name in ("rows", "rows_too_long", "steps", "tokens", "trained_tokens", "images")},
         **{name: counts[name] for name in ("first_loss", "last_loss")},
+        **(describe_published(run_dir / "finetune" / MODEL_DIR_NAME, Path(model)) if config.finetune.trains_whole else {}),
     }
+
+
+def describe_published(folder: Path, start: Path) -> dict[str, Any]:
+    """Size of a whole model that the stage has published, and its weights that differ from those of its start."""
+    before = {name: of for path in start.glob("*.safetensors") for of in [safe_open(path, "pt")] for name in of.keys()}  # noqa: SIM118
+    numbers = {"tensors_of_start": len(before), "published_bytes": 0, "tensors": 0, "changed": 0, "not_finite": 0}
+    for path in sorted(folder.glob("*.safetensors")):
+        numbers["published_bytes"] += path.stat().st_size
+        for name, weight in load_file(path).items():
+            numbers["tensors"] += 1
+            numbers["changed"] += not torch.equal(weight, before[name].get_tensor(name).to(weight.dtype))
+            numbers["not_finite"] += not weight.isfinite().all()
+    return {name: int(number) for name, number in numbers.items()}
 
 
 def measure_plain(run_dir: Path, model: str, config: RunConfig, batch_size: int, liger: bool, warm_up: int) -> dict[str, Any]:
