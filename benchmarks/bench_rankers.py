@@ -208,6 +208,7 @@ def open_pool(num_workers: int) -> Generator[Run]:
     if num_workers == 1:
         yield map
         return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else each process multiplies vectors on all cores, and all wait for each other
     with ProcessPoolExecutor(num_workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         yield pool.map
 

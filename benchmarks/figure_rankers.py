@@ -173,7 +173,8 @@ def write_curve() -> str:
 
 def write_embedder() -> str:
     """The MRR of vectors of embedders by the number of questions that these have learned from."""
-    sets = [*read_results("rankers_embedder")["sets"], *read_results("rankers_reader")["sets"]]
+    names = ("rankers_embedder", "rankers_embedder_all", "rankers_reader")
+    sets = [one for name in names for one in read_results(name)["sets"]]
     rows = [
         [
             one["set"],
