@@ -74,8 +74,8 @@ def train_alone(
 ) -> tuple[dict[str, int], list[dict[str, Any]]]:
     """Counts and curve of a training as the stage's process does it, without Ray. The adapter is `run_dir / "adapter"`."""
     # Most who make such a model train it elsewhere, and would wait for these imports.
+    from drag_ray.finetune.rows.training_rows import tokenize_training_rows
     from drag_ray.finetune.trainer import train
-    from drag_ray.finetune.training_rows import tokenize_training_rows
 
     settings = make_config(run_dir, model, **options).finetune
     job = describe_job(settings, model, run_dir / "format" / settings.chosen_method.row_format, start_dir=start_dir)

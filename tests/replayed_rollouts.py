@@ -22,9 +22,9 @@ from drag_ray.corpus.image_store import DIR_NAME, ImageStores
 from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.tokens import IGNORED_LABEL
-from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator
-from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.rows.images import open_training_images
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.row_format import load_format

@@ -42,7 +42,7 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 444
+FILES = 446
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 54_230

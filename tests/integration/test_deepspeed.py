@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.finetune import stage
-from drag_ray.finetune.served_proof import ask_folder, compute_reference, prove
+from drag_ray.finetune.outputs.served_proof import ask_folder, compute_reference, prove
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.folder import StageFolder

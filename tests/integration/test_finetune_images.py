@@ -25,17 +25,17 @@ from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME, read_base_model
 from drag_ray.engine.models.pretrained import load_model, load_reward_model, load_tokenizer
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
-from drag_ray.finetune.publication import merge_adapter, publish_adapter
-from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.outputs.publication import merge_adapter, publish_adapter
+from drag_ray.finetune.rows.images import open_training_images
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.trainers.collator import PairCollator, RowCollator
 from drag_ray.finetune.trainers.trained_tokens import compute_trained_loss
 from drag_ray.finetune.training_folder import Description
-from drag_ray.finetune.training_rows import tokenize_training_rows
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
 EPOCHS = 40

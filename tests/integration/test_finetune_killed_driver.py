@@ -16,7 +16,7 @@ from nano_training import make_config, make_nano_model, write_rows
 from repeated_kills import MARK, kill_and_resume
 
 from drag_ray.cluster.connection import ClusterConfig, connect
-from drag_ray.finetune import checkpoints
+from drag_ray.finetune.outputs import checkpoints
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.damage import find_damage, verify_stage

@@ -32,7 +32,7 @@ from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_wri
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
 from drag_ray.finetune.methods.grpo import GRPO
-from drag_ray.finetune.publication import publish_adapter
+from drag_ray.finetune.outputs.publication import publish_adapter
 from drag_ray.finetune.training_folder import Description, find_reranker
 from drag_ray.pipeline.runner import run_code
 from drag_ray.pipeline.stages import STAGES

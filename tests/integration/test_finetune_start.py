@@ -18,8 +18,8 @@ from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.pretrained import load_model
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainer import train
-from drag_ray.finetune.training_rows import tokenize_training_rows
 
 LEARNING_RATE = 1e-3
 BETA = 0.1

@@ -32,7 +32,7 @@ from small_index import finish_index
 
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.cluster.tasks import run_tasks
-from drag_ray.finetune import checkpoints
+from drag_ray.finetune.outputs import checkpoints
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question

@@ -50,7 +50,7 @@ from drag_ray.feedback.events import Mark, ShownSearch
 from drag_ray.feedback.ledger import Ledger
 from drag_ray.feedback.log import read_events, read_secret
 from drag_ray.feedback.search_ids import SearchIds
-from drag_ray.finetune.publication import merge_adapter
+from drag_ray.finetune.outputs.publication import merge_adapter
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata

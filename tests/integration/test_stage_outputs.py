@@ -30,7 +30,7 @@ from drag_ray.config import load, override
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.training_rows import tokenize_training_rows
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_stage, run_stages
 from drag_ray.pipeline.stages import STAGES

@@ -19,8 +19,9 @@ from training_cases import NUM_ROWS, write_job, write_model
 from transformers import Trainer
 
 from drag_ray.errors import ArtifactError, DamageError, GpuMemoryError, TrainError
-from drag_ray.finetune import checkpoints
-from drag_ray.finetune.checkpoints import (
+from drag_ray.finetune.config import TrainJob
+from drag_ray.finetune.outputs import checkpoints
+from drag_ray.finetune.outputs.checkpoints import (
     clear_unfinished,
     find_flaw,
     find_last,
@@ -30,13 +31,12 @@ from drag_ray.finetune.checkpoints import (
     read_step,
     saving,
 )
-from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.publication import publish_adapter
+from drag_ray.finetune.outputs.publication import publish_adapter
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.stage import _find_trained
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, MERGED_DIR_NAME, Description
 from drag_ray.finetune.training_process import describe_failure
-from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import sync
 

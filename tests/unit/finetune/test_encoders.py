@@ -27,10 +27,10 @@ from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.cross_encoder import CrossEncoder
 from drag_ray.finetune.methods.embed import Embed
 from drag_ray.finetune.methods.encoder import EncoderMethod, softmax
-from drag_ray.finetune.publication import publish_encoder
-from drag_ray.finetune.tokenized_rows import group_rows
+from drag_ray.finetune.outputs.publication import publish_encoder
+from drag_ray.finetune.rows.tokenized_rows import group_rows
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.training_folder import Description, find_encoder, find_reranker
-from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.search.config import EmbeddingConfig, RerankConfig
 
 THINGS = ("rotor", "speed", "limit", "fuel", "pump", "wing", "spar", "load", "oil", "filter")

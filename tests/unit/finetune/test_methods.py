@@ -16,8 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 from drag_ray.engine.conversation import PromptCompletion, Row
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainer import train
-from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = pytest.mark.seconds
 

@@ -13,8 +13,8 @@ from PIL import Image as Pictures
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.own_rows import write_own_rows
-from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer
+from drag_ray.finetune.rows.own_rows import write_own_rows
+from drag_ray.finetune.rows.tokenized_rows import LeftOut, RowTokenizer
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import check_stages, compute_identity
 from drag_ray.pipeline.stages import STAGES

@@ -14,7 +14,7 @@ from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.relevance import RerankerNote, read_note
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.methods.rerank import Rerank
-from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator, compute_order_loss
 from drag_ray.search.config import RerankConfig
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.finetune.served_proof import Reference, prove
+from drag_ray.finetune.outputs.served_proof import Reference, prove
 
 BASE = [np.array([-1.0, -2.0]), np.array([-3.0])]
 NAMES = ("tuned", "Serve it.")

@@ -13,7 +13,7 @@ from drag_ray.finetune.methods.grpo import GRPO, StepCollator, choose_temperatur
 from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
-from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer
 
 PAIR = {
     "prompt": CONVERSATION[:2],

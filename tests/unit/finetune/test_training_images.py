@@ -16,11 +16,11 @@ from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.methods.sft import SFT
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+from drag_ray.finetune.rows.images import TrainingImages, open_training_images
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedRows
 from drag_ray.finetune.trainers.collator import RowCollator
 
 pytestmark = pytest.mark.seconds

@@ -27,7 +27,7 @@ from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.search import ANSWER
 
 if TYPE_CHECKING:
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 
 def read_rows(path: Path, limit: int = 0, seed: int = 0) -> Iterator[Row]:

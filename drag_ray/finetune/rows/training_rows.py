@@ -9,10 +9,10 @@ from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DataError
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.encoder import EncoderMethod
 from drag_ray.finetune.methods.method import AdapterMethod, Method
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows, read_rows
+from drag_ray.finetune.rows.images import open_training_images
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedRows, read_rows
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from drag_ray.engine.models.model_files import WEIGHTS_PATTERN
 from drag_ray.engine.models.model_folder import locate_model, resolve_model
 from drag_ray.engine.models.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
 from drag_ray.errors import TrainError
-from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
 from drag_ray.finetune.methods.method import AdapterMethod
 from drag_ray.finetune.model_parts import check_trained
+from drag_ray.finetune.outputs.checkpoints import saving
 from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, MERGED_DIR_NAME, MODEL_DIR_NAME, Description
 from drag_ray.stage_runs import provenance
 from drag_ray.storage.artifacts import compute_file_fingerprint
