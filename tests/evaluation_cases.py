@@ -7,7 +7,7 @@ from typing import Any
 from factories import build_answer, build_hits, build_question, build_search, build_trajectory, change
 
 from drag_ray.evaluate.comparison import Comparison, compare
-from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.evaluate.results import compute_results
 from drag_ray.types import Evidence, Question, Trajectory, Turn
 

@@ -7,7 +7,7 @@ from small_index import write_index
 
 from drag_ray.config import build
 from drag_ray.evaluate.config import EvaluateSections
-from drag_ray.evaluate.context import build_context
+from drag_ray.evaluate.report.context import build_context
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs

@@ -5,10 +5,10 @@ from evaluation_cases import CONTEXT, build_comparison, build_searching
 from scipy import stats
 
 from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.evaluate.report.formatting import (
     write_finding,
     write_gain,

@@ -16,8 +16,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.engine.models.adapter import read_base_model, write_base_model
 from drag_ray.errors import DamageError, ServeError
-from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.evaluation_folder import COMPARISON_NAME
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.adapters.adapter_files import (
