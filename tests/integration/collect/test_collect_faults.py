@@ -352,7 +352,7 @@ def find_address() -> str:
 def start_child(name: str, folder: Path, **environment: str) -> subprocess.Popen:
     """Run one of the functions below in a driver of its own, all of whose Rays ask for the token."""
     ensure_token(may_create=True)
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", **environment}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_AUTH_MODE": "token", **environment}
     return subprocess.Popen([sys.executable, __file__, name, str(folder)], start_new_session=True, env=environment)
 
 

@@ -27,7 +27,7 @@ from drag_ray.rollout.journal import read_trajectories
 from drag_ray.stage_runs.damage import verify_stage
 from drag_ray.types import Evidence
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(900)
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "strut", "brake", "hinge", "gauge")
 STEPS = 3

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from chat_server import Answer, serve_chat
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PARTS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "lamp", "seat")
 FACTS = ("speed", "weight", "colour")
 NUM_TEST_PARTS = 2

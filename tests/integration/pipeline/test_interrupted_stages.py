@@ -21,7 +21,7 @@ from waiting import wait_until
 from drag_ray.rollout import journal
 from drag_ray.types import Evidence, Page, Question
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
 ENDS_WITHIN_S = 20
 """what a stage may take on a machine that has other work; without a signal of ours it would go on for minutes"""

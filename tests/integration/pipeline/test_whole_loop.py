@@ -36,7 +36,7 @@ from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Trajectory
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the whole run
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LOOP = [name for name, stage in STAGES.items() if not stage.switch and name not in APART]
 NUM_QUESTIONS = 5
 NUM_ROLLOUTS = NUM_QUESTIONS * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours

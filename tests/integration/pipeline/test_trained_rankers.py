@@ -14,7 +14,7 @@ from drag_ray.search.vectors import read_vectors_record
 from drag_ray.storage.artifacts import require_manifest
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("local_ray"), pytest.mark.timeout(1800)]
-CONFIG = Path(__file__).parents[2] / "jobs" / "configs" / "small.toml"
+CONFIG = Path(__file__).parents[3] / "jobs" / "configs" / "small.toml"
 ORDER = ("index", "collect", "embedder/format", "embedder/finetune", "embedder/embed", "reranker/format", "reranker/finetune")
 TRAINING = {"epochs": 1, "batch_size": 4, "checkpoint_steps": 100}
 RANKERS = {

@@ -37,7 +37,7 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 both_ways = pytest.mark.parametrize("way", ["lose", "cut_off"])
 Record = Callable[[str, float], None]
 

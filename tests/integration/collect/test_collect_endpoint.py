@@ -26,7 +26,7 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Evidence, Page, Question
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
 NUM_TRAIN = 4
 NUM_ROLLOUTS = 4 * NUM_TRAIN

@@ -80,7 +80,7 @@ def test_engines_take_the_gpus_of_one_node_each_and_those_that_fit_do_the_work(
     assert "engines:" not in caplog.text
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VERDICT = '{"verdict": "partial"}'
 ANSWER = "about 340 a minute"
 QUESTION = Question("q1", "What limits the rotor?", (Evidence("a.pdf", 1),), ("340 rpm",), split="test")

@@ -3,7 +3,7 @@
 `stage_outputs.json` holds a hash of each column that a version of a stage wrote. After a change that was meant, raise the version
 and write the file anew:
 
-    WRITE_OUTPUTS=1 python -m pytest tests/integration/test_stage_outputs.py
+    WRITE_OUTPUTS=1 python -m pytest tests/integration/pipeline/test_stage_outputs.py
 
 Of `finetune` the tokens and labels are compared, which are the same everywhere, and no weights; of `embed` the windows of the
 pages and the first pages for a query, as vectors differ by processor in their last digits. Of `tune` the choice is that of too

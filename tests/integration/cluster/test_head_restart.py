@@ -22,7 +22,7 @@ from waiting import wait_until
 from drag_ray.cluster.connection import ensure_token
 from drag_ray.rollout import journal
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 RAY = Path(sys.executable).with_name("ray")
 NUM_ROLLOUTS = 24
 
@@ -103,7 +103,8 @@ def cluster(tmp_path: Path, own_dir: Path) -> Iterator[Cluster]:
 @pytest.mark.slow
 def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(tmp_path: Path, cluster: Cluster) -> None:
     command = [sys.executable, __file__, str(tmp_path), cluster.address, str(cluster.worker_dir)]
-    driver = subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_AUTH_MODE": "token"}
+    driver = subprocess.Popen(command, env=environment)
     try:
         wait_until(lambda: driver.poll() is not None or len(list(tmp_path.glob("run/trajectories/*.parquet"))) >= 3, 180)
         num_kept = len(journal.read_finished_ids(tmp_path / "run"))
@@ -130,7 +131,7 @@ def test_an_endpoint_answers_again_when_its_head_is_back_with_its_storage(
     options = {"run-dir": tmp_path, "cluster.address": cluster.address, "serve.port": port, "serve.device": "cpu"}
     options |= {"engine.max-model-len": 512, "engine.max-num-seqs": 4}
     given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    driver = subprocess.Popen([sys.executable, "jobs/serve.py", *given], cwd=HERE.parents[1], env=dict(os.environ))
+    driver = subprocess.Popen([sys.executable, "jobs/serve.py", *given], cwd=ROOT, env=dict(os.environ))
     body = {"model": "base", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 2}
 
     def ask() -> int:
@@ -168,7 +169,7 @@ def wait_for(port: int) -> None:
 
 def collect(folder: Path, address: str, worker_dir: str) -> None:
     """A collection whose driver is on the worker's machine, as Ray sees it: its folder says so."""
-    sys.path.insert(0, str(HERE))
+    sys.path.insert(0, str(ROOT / "tests" / "integration" / "collect"))
     import test_collect_faults as faults
 
     ray.init(address=address, _temp_dir=worker_dir)
