@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 import ray
+from ports import find_port
 from waiting import wait_until
 
 from drag_ray.cluster.connection import ensure_token
@@ -83,8 +84,6 @@ def cluster(tmp_path: Path, own_dir: Path) -> Iterator[Cluster]:
     ensure_token(may_create=True)
     kept = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
     (tmp_path / "gcs").mkdir()
-    from ports import find_port  # this file is a script as well, which does not see that one
-
     port = find_port()
     head_options = [f"--port={port}", f"--ray-client-server-port={find_port()}", f"--temp-dir={own_dir / 'head'}"]
     head = Node("--head", "--num-cpus=0", "--include-dashboard=false", *head_options, environment=kept)

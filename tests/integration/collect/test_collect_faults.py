@@ -26,6 +26,7 @@ import pytest
 import ray
 from collecting import read_problems
 from ray.cluster_utils import Cluster
+from ray_nodes import start_ray
 from scripted_engine import ScriptedEngine
 from waiting import wait_until
 
@@ -118,8 +119,6 @@ def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int])
 
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
-    from ray_nodes import start_ray  # this file is a script as well, which does not see that one
-
     # Two for engines, and two for those of a run that failed: pytest keeps what is logged, Ray's error among it.
     with start_ray({}, num_cpus=4) as address, connect(ClusterConfig(address=address)):
         yield
@@ -170,7 +169,7 @@ def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(loca
             return ends
         return (searches, names, answers)[turn]
 
-    called = {"tools": ("search", "name_process"), "tool_modules": ("tests.ending_tool",)}
+    called = {"tools": ("search", "name_process"), "tool_modules": ("tests.support.rollouts.ending_tool",)}
     agent = AgentConfig(protocol="tools", query_mode="rewrite", max_iterations=3, **called)
     options = build_options(tmp_path)
     options = dataclasses.replace(options, agent=agent, build_engine=lambda config, images, adapters: ScriptedEngine(reply, 0.05))

@@ -16,7 +16,7 @@ import pytest
 
 from drag_ray.cluster.connection import ensure_token, require_token
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 RAY = Path(sys.executable).parent / "ray"
 _EARLY = ("Failed to connect", "No available agent", "Remote end closed")
 """what the job server's client says while a cluster starts"""

@@ -33,7 +33,7 @@ def configure(run_dir: Path, model: Path, *, engine: dict[str, Any] | None = Non
                 **(engine or {}),
             },
             "rollout": {"concurrent_rollouts": 4, "chunk_rollouts": 2, "flush_s": 0, "workers_per_engine": 1},
-            "process": {"reward": "tests.own_rewards:reward_letters"},
+            "process": {"reward": "tests.support.cases.own_rewards:reward_letters"},
             "format": {"validation_fraction": 0.25},
             "finetune": {
                 **{"device": "cpu", "dtype": "float32", "learning_rate": 2e-3, "lora_r": 4, "warmup_ratio": 0.0},

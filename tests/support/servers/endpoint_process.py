@@ -15,7 +15,7 @@ import httpx
 import psutil
 from ports import find_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 RAY_TOKEN = "a-token-for-ray-in-a-test-of-the-endpoint"
 
 

@@ -1,4 +1,4 @@
-"""Collections over an index of a few pages. It lies beside the tests, for those of them that are started as scripts as well."""
+"""Collections over an index of a few pages."""
 
 import json
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_PATH = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
+_PATH = Path(__file__).parents[3] / "docs" / "notebook.ipynb"
 _WORKING = "engine"
 """The tag of cells that look at the identity of stages, or start an engine."""
 

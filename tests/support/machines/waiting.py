@@ -1,4 +1,4 @@
-"""Waiting for what other processes do. It lies beside the tests, for those of them that are started as scripts as well."""
+"""Waiting for what other processes do."""
 
 import time
 from collections.abc import Callable
