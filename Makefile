@@ -102,7 +102,7 @@ notebook: setup ## run docs/notebook.ipynb again, on a run of jobs/configs/small
 	  python docs/execute_notebook.py
 
 pictures: demo ## take the screenshots in docs/images again, of the finished demo and its endpoint; needs chromium
-	PYTHONPATH=.:tests $(BIN)/python docs/take_pictures.py
+	PYTHONPATH=.:tests/support/servers $(BIN)/python docs/take_pictures.py
 
 docs: setup ## the documentation as a site, in dist/site; fails on a link that leads nowhere
 	@rm -rf dist/docs dist/site && mkdir -p dist && cp -r docs dist/docs && rm -rf dist/docs/*.py dist/docs/__pycache__

@@ -95,8 +95,8 @@ class Clock(StageRecorder):
 def train(config: RunConfig, options: argparse.Namespace) -> dict[str, float]:
     """Train on rows of the demo's form; the first step is not counted."""
     from drag_ray.finetune.config import TrainJob
+    from drag_ray.finetune.rows.training_rows import tokenize_training_rows
     from drag_ray.finetune.trainer import train as run_training
-    from drag_ray.finetune.training_rows import tokenize_training_rows
 
     reply = [{"role": "assistant", "content": "<search>update group settings</search>"}]
     conversations = write_conversations(config, config.finetune.batch_size * (options.steps + 1))

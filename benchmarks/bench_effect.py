@@ -33,11 +33,11 @@ from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.questions import draw_split
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.evaluate.context import read_context
 from drag_ray.evaluate.evaluation_folder import read_comparison, read_question_weights, read_results
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report.context import read_context
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters, holm
 from drag_ray.evaluate.statistics.rows import Row as Comparison

@@ -68,9 +68,9 @@ from drag_ray.engine.models.model_folder import resolve_model, resolve_name
 from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_sign_flip_p_values, holm
 from drag_ray.finetune import encoder_trainer, trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
-from drag_ray.finetune.publication import publish_adapter, publish_encoder
+from drag_ray.finetune.outputs.publication import publish_adapter, publish_encoder
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, Description
-from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.relevance import build_rows
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides

@@ -18,7 +18,7 @@ from record import write_result
 FILES = (
     "tests/unit/core/test_fault_injection.py",
     "tests/unit/core/test_native_reads.py",
-    "tests/unit/finetune/test_checkpoints.py",
+    "tests/unit/finetune/outputs/test_checkpoints.py",
 )
 AREAS = {
     "a stage": "artifacts",

@@ -15,12 +15,13 @@ import pytest
 from record import write_result
 
 TESTS = {
-    "tests/integration/test_collect_faults.py::test_a_driver_that_is_killed_twenty_times_loses_and_repeats_nothing": "collect",
-    "tests/integration/test_killed_stages.py::"
+    "tests/integration/collect/test_collect_faults.py::"
+    "test_a_driver_that_is_killed_twenty_times_loses_and_repeats_nothing": "collect",
+    "tests/integration/pipeline/test_killed_stages.py::"
     "test_a_stage_that_is_killed_twenty_times_leaves_what_an_undisturbed_one_does[process]": "process",
-    "tests/integration/test_killed_stages.py::"
+    "tests/integration/pipeline/test_killed_stages.py::"
     "test_a_stage_that_is_killed_twenty_times_leaves_what_an_undisturbed_one_does[format]": "format",
-    "tests/integration/test_finetune_killed_driver.py::"
+    "tests/integration/finetune/test_finetune_killed_driver.py::"
     "test_a_training_that_is_killed_twenty_times_takes_every_step_once_as_an_undisturbed_one_does": "finetune",
 }
 

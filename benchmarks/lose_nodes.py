@@ -2,15 +2,14 @@
 
 python benchmarks/lose_nodes.py [-k EXPRESSION]
 
-Runs tests/integration/test_lost_nodes.py (`make slow` runs the same, root is needed for its network namespaces) and keeps what
-its tests measure, by stage and by what befalls the node, in `results/lost_nodes.json`, with what single tests of other files do
-under `others`. With `-k`, as of pytest, what other tests have left there stays. The exit status is 1 if a test has failed.
+Runs tests/integration/cluster/test_lost_nodes.py (`make slow` runs the same, root is needed for its network namespaces) and keeps
+what its tests measure, by stage and by what befalls the node, in `results/lost_nodes.json`, with what single tests of other files
+do under `others`. With `-k`, as of pytest, what other tests have left there stays. The exit status is 1 if a test has failed.
 """
 
 import argparse
 import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,17 +25,18 @@ STAGES = {
 }
 """The stages that tests are about, by how their names begin."""
 
+FILE = "tests/integration/cluster/test_lost_nodes.py"
 OTHERS = {
-    "test_collect_faults": {
+    "tests/integration/collect/test_collect_faults.py": {
         "test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost": "an engine of a collection is killed"
     },
-    "test_serve_stage": {
+    "tests/integration/serve/test_serve_stage.py": {
         "test_requests_are_told_to_come_back_while_an_engine_is_replaced": "the engine of an endpoint is killed",
     },
-    "test_serve_faults": {
+    "tests/integration/serve/test_serve_faults.py": {
         "test_a_proxy_that_is_killed_comes_again_and_nobody_is_told_anything_wrong": "the proxy of an endpoint is killed",
     },
-    "test_head_restart": {
+    "tests/integration/cluster/test_head_restart.py": {
         "test_an_endpoint_answers_again_when_its_head_is_back_with_its_storage": "the head of an endpoint listens again",
     },
 }
@@ -59,7 +59,7 @@ class Measures:
             return
         file, _, test = report.location
         name, _, way = test.rstrip("]").partition("[")
-        befallen = OTHERS.get(Path(file).stem, {}).get(name)
+        befallen = OTHERS.get(file, {}).get(name)
         stage = "others" if befallen else next(stage for prefix, stage in STAGES.items() if name.startswith(prefix))
         measured = {name: round(float(str(value)), 1) for name, value in report.user_properties}
         self.figures.setdefault(stage, {})[befallen or way] = {"passed": report.passed, **measured}
@@ -79,8 +79,8 @@ def main() -> None:
     with contextlib.suppress(FileNotFoundError):
         earlier = json.loads((RESULTS_DIR / f"{NAME}.json").read_text())["results"] if expression else {}
     options = ["--quiet", "--numprocesses=0", "--timeout=600", "-k", expression]
-    others = [f"tests/integration/{file}.py::{test}" for file, tests in OTHERS.items() for test in tests]
-    raise SystemExit(pytest.main([*options, "tests/integration/test_lost_nodes.py", *others], plugins=[Measures(earlier)]))
+    others = [f"{file}::{test}" for file, tests in OTHERS.items() for test in tests]
+    raise SystemExit(pytest.main([*options, FILE, *others], plugins=[Measures(earlier)]))
 
 
 if __name__ == "__main__":

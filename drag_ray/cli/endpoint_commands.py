@@ -63,7 +63,7 @@ def _canary(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     options = parser.parse_args(argv)
     from drag_ray.engine.models.adapter import read_noted_name
     from drag_ray.engine.models.model_folder import resolve_model
-    from drag_ray.finetune.served_proof import ask_folder, compute_reference, prove
+    from drag_ray.finetune.outputs.served_proof import ask_folder, compute_reference, prove
 
     if not options.merged:
         _open_client(options).check()

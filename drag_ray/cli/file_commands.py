@@ -295,7 +295,7 @@ def _merge(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     from drag_ray.engine.models.adapter import read_base_name
     from drag_ray.engine.models.model_folder import resolve_model
     from drag_ray.errors import ConfigError
-    from drag_ray.finetune.publication import merge_adapter
+    from drag_ray.finetune.outputs.publication import merge_adapter
 
     if options.out.exists():
         raise ConfigError(f"{options.out}: is there already. Name a folder that is not, or remove it.")

@@ -10,9 +10,9 @@ import pyarrow as pa
 from drag_ray import schemas
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.context import ReportContext, read_context
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.question_result import QuestionResult, to_line, to_result
+from drag_ray.evaluate.report.context import ReportContext, read_context
 from drag_ray.evaluate.report.examples import choose_examples
 from drag_ray.evaluate.report.formatting import write_verdict
 from drag_ray.evaluate.report.parts import format_markdown, write_report

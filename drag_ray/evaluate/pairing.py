@@ -6,11 +6,11 @@ from pathlib import Path
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison, compare
-from drag_ray.evaluate.context import ReportContext, join_contexts
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.evaluation_folder import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.judged_results import apply_judgements
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report.context import ReportContext, join_contexts
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import CONFIDENCE
 from drag_ray.rollout.judgements import Judgements

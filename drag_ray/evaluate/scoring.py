@@ -7,13 +7,13 @@ from pathlib import Path
 from drag_ray.agent.environment import score_ranking
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.comparison import Comparison, compare
-from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.evaluation_folder import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
 from drag_ray.evaluate.measure import Unit, choose_criterion, find_task
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.evaluate.report.formatting import write_cell, write_label, write_number
 from drag_ray.evaluate.report.parts import Part, build_parts
 from drag_ray.evaluate.results import compute_result, compute_results

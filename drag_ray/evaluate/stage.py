@@ -22,7 +22,6 @@ from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.asked_questions import draw_held_out, draw_validation, draw_weighed
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
-from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.evaluation_folder import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
@@ -38,6 +37,7 @@ from drag_ray.evaluate.policies.retriever_rescoring import (
 from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.policies.rollouts import roll_out, search_questions
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report.context import build_context
 from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.folder import IMAGES_DIR_NAME

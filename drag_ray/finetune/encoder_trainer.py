@@ -21,7 +21,7 @@ from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.methods.encoder import EncoderMethod, Probe
 from drag_ray.finetune.named import check_reporting, explain_refusal
-from drag_ray.finetune.training_rows import TrainingRows
+from drag_ray.finetune.rows.training_rows import TrainingRows
 
 _ROUNDING = 1e-5
 """By which scores, in float32, may differ without meaning anything."""

@@ -21,10 +21,10 @@ from transformers import AutoConfig, AutoModel
 
 from drag_ray.errors import GpuMemoryError, TrainError
 from drag_ray.finetune.arguments import ZeroStage
-from drag_ray.finetune.checkpoints import read_step
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.model_parts import find_part
-from drag_ray.finetune.tokenized_rows import list_sequences
+from drag_ray.finetune.outputs.checkpoints import read_step
+from drag_ray.finetune.rows.tokenized_rows import list_sequences
 
 _logger = logging.getLogger(__name__)
 

@@ -26,13 +26,13 @@ from drag_ray.engine.models.adapter_weights import find_not_finite
 from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError
-from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.losses import LOSSES, DrawnTokens, compute_kl
 from drag_ray.finetune.methods.grpo import StepCollator
+from drag_ray.finetune.outputs.checkpoints import saving
+from drag_ray.finetune.rows.images import open_training_images
+from drag_ray.finetune.rows.tokenized_rows import AllTooLongError, RowTokenizer, name_row
 from drag_ray.finetune.start import keep_start, use_start
-from drag_ray.finetune.tokenized_rows import AllTooLongError, RowTokenizer, name_row
 from drag_ray.finetune.trainer import load_to_train, prepare_process
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate
 from drag_ray.finetune.trainers.policy_gradient import DrawnScores, compare_engine, gather_drawn

@@ -14,9 +14,9 @@ from drag_ray.cluster.nodes import SharedPathNodes, find_seeing, free_gpus, take
 from drag_ray.corpus import image_store, question_images
 from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import DamageError, DataError, DragRayError, GpuMemoryError, NotFiniteError
-from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
-from drag_ray.finetune.tokenized_rows import read_rows
+from drag_ray.finetune.outputs import checkpoints
+from drag_ray.finetune.rows.tokenized_rows import read_rows
 from drag_ray.finetune.training_folder import CURVE_NAME, Description
 from drag_ray.finetune.training_process import Workers, build_trainer, fit, publish, run_loop, size_workers, tokenize
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
@@ -88,7 +88,7 @@ def _find_rows(settings: FinetuneConfig, format_dir: Path) -> Path:
 
 
 def _write_own_rows(settings: FinetuneConfig, stage_dir: Path) -> Path:
-    from drag_ray.finetune.own_rows import write_own_rows  # with what reads questions and their images
+    from drag_ray.finetune.rows.own_rows import write_own_rows  # with what reads questions and their images
 
     rows_dir = stage_dir / OWN_ROWS_DIR_NAME / settings.method
     write_own_rows(settings.data, settings.validation_data, rows_dir, pairs=settings.method == "dpo")

@@ -23,20 +23,20 @@ from drag_ray.engine.models.dtype import choose_dtype
 from drag_ray.engine.models.model_files import IMAGE_MODULES
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
-from drag_ray.finetune import checkpoints
 from drag_ray.finetune.arguments import ZeroStage, build_options, resolve_zero_stage
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
-from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.memory import check_memory, explain_full_memory
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.model_parts import free_parts
 from drag_ray.finetune.named import check_reporting, explain_refusal
+from drag_ray.finetune.outputs import checkpoints
+from drag_ray.finetune.rows.images import TrainingImages, open_training_images
+from drag_ray.finetune.rows.tokenized_rows import list_sequences
+from drag_ray.finetune.rows.training_rows import TrainingRows
 from drag_ray.finetune.start import keep_start, load_start, use_start
-from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels
 from drag_ray.finetune.trainers.collator import RowCollator
-from drag_ray.finetune.training_rows import TrainingRows
 
 _ROUNDING = 1e-5
 """By which log-probabilities and rewards, in float32, may differ without meaning anything."""

@@ -30,14 +30,14 @@ from drag_ray.cluster.nodes import SharedPathNodes
 from drag_ray.cluster.tasks import take_result
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DragRayError, GpuMemoryError, TrainError
-from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.outputs import checkpoints
 from drag_ray.messages import about, show_messages
 from drag_ray.storage.file_access import writing
 
 if TYPE_CHECKING:
+    from drag_ray.finetune.rows.training_rows import TrainingRows
     from drag_ray.finetune.training_folder import Description
-    from drag_ray.finetune.training_rows import TrainingRows
 
 _logger = logging.getLogger(__name__)
 _MAX_FAILURES = 2
@@ -98,7 +98,7 @@ def size_workers(wanted: int, seeing: SharedPathNodes, *, use_gpu: bool) -> Work
 
 def tokenize(job: TrainJob) -> "TrainingRows":
     """Runs in the task. Raises what `tokenize_training_rows` does."""
-    from drag_ray.finetune.training_rows import tokenize_training_rows
+    from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 
     show_messages()
     return tokenize_training_rows(_resolve(job))
@@ -269,7 +269,7 @@ def publish(checkpoint_dir: Path, model: str, described: "Description", start_di
     """`publish_adapter`, `publish_model` or `publish_encoder` in a process of its own, so that its memory is given back; raises
     what it does."""
 
-    from drag_ray.finetune.publication import publish_adapter, publish_encoder, publish_model
+    from drag_ray.finetune.outputs.publication import publish_adapter, publish_encoder, publish_model
 
     if not described.settings.chosen_method.trains_adapter:
         publish = publish_encoder

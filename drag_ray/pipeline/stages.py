@@ -38,7 +38,7 @@ class Stage:
         name: its folder in the run, its package in drag_ray and its job.
         summary: the first line of its `--help`.
         version: raised when, and only when, the same inputs and options give another output. Finished work of another version
-            is done anew: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
+            is done anew: `tests/integration/pipeline/test_stage_outputs.py` keeps small outputs of each version.
         sections: options that it depends on and receives; its command line offers them.
         reads: stages whose folders it reads, unless its options do without them (see `Sections.list_unread`).
         optional_inputs: stages whose folders it reads too, unless they were never started.

@@ -15,7 +15,7 @@ from typing import Any
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DragRayError, NotFiniteError
 from drag_ray.finetune.config import TrainJob
-from drag_ray.finetune.tokenized_rows import read_rows
+from drag_ray.finetune.rows.tokenized_rows import read_rows
 from drag_ray.messages import show_messages
 from drag_ray.storage.artifacts import new_folder, write_json
 from drag_ray.storage.file_access import list_folder, writing

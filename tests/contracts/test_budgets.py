@@ -42,10 +42,12 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 444
+FILES = 446
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 54_230
+ENTRIES = 20
+"""Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
@@ -62,6 +64,12 @@ def test_no_more_files_options_and_lines_of_tests_than_their_budgets() -> None:
     num_test_lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests.rglob("*.py"))
     found = (sum(1 for _ in ROOT.rglob("*.py")), len(list_options(RunConfig)), num_test_lines)
     assert all(number <= allowed for number, allowed in zip(found, (FILES, OPTIONS, TEST_LINES), strict=True)), found
+
+
+def test_a_folder_shows_few_entries() -> None:
+    entries = (path for root in (ROOT, Path(__file__).parents[1]) for path in root.rglob("*") if "__pycache__" not in path.parts)
+    shown = Counter(path.parent for path in entries)
+    assert {str(folder): number for folder, number in shown.items() if number > ENTRIES and folder != ROOT} == {}
 
 
 def list_options(config_type: type[BaseModel]) -> set[tuple[str, str]]:

@@ -29,7 +29,7 @@ NOT_RUN = {
     "kubectl ": "it needs a cluster; tests/contracts/test_cluster_files.py checks the manifests",
     "cd ": "a folder of the repository",
     "source ": "it activates what `make setup` makes",
-    "curl ": "it needs an endpoint; tests/integration/test_serve_stage.py sends the same",
+    "curl ": "it needs an endpoint; tests/integration/serve/test_serve_stage.py sends the same",
     "install -d": "it needs another group; tests/unit/core/test_folders.py has the modes",
 }
 """Beginnings of commands that no parser of this project reads, and why they are not run here."""

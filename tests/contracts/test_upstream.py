@@ -62,7 +62,7 @@ NAMED = {
     ),
     "trl/trainer/sft_trainer.py": ('self._metrics = {"train"', "skip_prepare_dataset", "fused_lm_head"),
     "trl/trainer/utils.py": ("label_mask", "log_probs"),
-    # finetune/checkpoints.py, stage.py
+    # finetune/outputs/checkpoints.py, finetune/stage.py
     "ray/train/v2/_internal/constants.py": ('"checkpoint_manager_snapshot.json"',),
     "ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py": ("checkpoint_results: List", "checkpoint_dir_name: str"),
     "ray/train/v2/_internal/execution/storage.py": ('return f"checkpoint_{date_str', "def build_checkpoint_path_from_name("),

@@ -21,9 +21,9 @@ from drag_ray.errors import NotFiniteError
 from drag_ray.finetune import trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.methods.sft import SFT
-from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainers.adapter_trainer import is_cudnn_sound, leave_out_broken_kernels
-from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 

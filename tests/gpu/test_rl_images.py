@@ -10,7 +10,7 @@ from qwen3_vl_shapes import SHAPES_8B, write_model, write_random_weights
 
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.finetune.tokenized_rows import read_rows
+from drag_ray.finetune.rows.tokenized_rows import read_rows
 from drag_ray.finetune.training_folder import read_curve
 from drag_ray.pipeline.runner import run_stages
 from drag_ray.pipeline.stages import STAGES

@@ -58,8 +58,8 @@ class _EnginesTogether(LoadFileScheduling):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if missing := [name for name in (*WITH_ENGINE, *LONGEST) if not (Path(__file__).parent / f"test_{name}.py").exists()]:
-        raise pytest.UsageError(f"{__file__}: names files that are not there: {', '.join(missing)}")
+    if missing := {*WITH_ENGINE, *LONGEST}.difference(map(_name_file, Path(__file__).parent.rglob("test_*.py"))):
+        raise pytest.UsageError(f"{__file__}: names files that are not there: {', '.join(sorted(missing))}")
     config.option.loadscopereorder = False  # by the number of their tests
 
 

@@ -5,11 +5,11 @@ from dataclasses import astuple
 
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.deployment import Deployment
 from drag_ray.evaluate.effort import Ratio, TurnSuccess
 from drag_ray.evaluate.measure import Criterion, Unit
 from drag_ray.evaluate.policies.policy import BASE_NAME
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.evaluate.statistics.differences import SIGN_FLIP, Difference, Finding
 from drag_ray.evaluate.statistics.intervals import FEW_CLUSTERS, POWER
 from drag_ray.evaluate.statistics.pass_at_k import PassRate

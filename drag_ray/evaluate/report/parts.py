@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from drag_ray.agent.shown_images import ShownImage
 from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.effort import EFFORT_LABELS
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.report import formatting
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.evaluate.report.examples import Examples, draw_pictures
 from drag_ray.evaluate.report.formatting import write_difference, write_label, write_metric, write_number
 from drag_ray.evaluate.report.plots import draw_hit_bars, draw_rank_changes, draw_training_curve

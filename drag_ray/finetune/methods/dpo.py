@@ -12,13 +12,13 @@ from pydantic import Field
 from drag_ray.engine.conversation import Row, ShownRow, read_conversation, take_columns
 from drag_ray.engine.generate import Message
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedPair, TokenizedRows
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedPair, TokenizedRows
 
 if TYPE_CHECKING:
     from transformers import Trainer
     from trl.trainer.dpo_config import DPOConfig
 
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 
 class PreferencePair(ShownRow):

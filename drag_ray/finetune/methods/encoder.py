@@ -13,7 +13,7 @@ from drag_ray.engine.models.embedded import MINILM
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.judged_pages import NOTHING_TO_COMPARE, JudgedPassage, name_question, read_passage
 from drag_ray.finetune.methods.method import Method
-from drag_ray.finetune.tokenized_rows import TokenizedRows, group_rows
+from drag_ray.finetune.rows.tokenized_rows import TokenizedRows, group_rows
 from drag_ray.storage.object_store import NameOrUri
 
 if TYPE_CHECKING:

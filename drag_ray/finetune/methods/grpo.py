@@ -16,13 +16,13 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.losses import LOSSES, Aggregation, LossName, LossOptions
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
-from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedConversation, TokenizedRows
+from drag_ray.finetune.rows.tokenized_rows import LeftOut, RowTokenizer, TokenizedConversation, TokenizedRows
 
 if TYPE_CHECKING:
     import torch
     from transformers import Trainer
 
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 LEAST_ADVANTAGE = 1e-6
 """Equal rewards may differ by rounding, and then they differ from their mean."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
 from drag_ray.config import BaseConfig
 from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.adapter import WRITING_TASK
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedRows
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import Trainer, TrainingArguments
 
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 
 class TrainerOptions(TypedDict):

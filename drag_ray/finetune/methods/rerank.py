@@ -25,13 +25,13 @@ from drag_ray.finetune.methods.judged_pages import (
     read_passage,
 )
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
-from drag_ray.finetune.tokenized_rows import PAGES, RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
+from drag_ray.finetune.rows.tokenized_rows import PAGES, RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 from drag_ray.search.config import RELEVANCE_INSTRUCTION
 
 if TYPE_CHECKING:
     from transformers import Trainer
 
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 
 class TokenizedPassage(TokenizedConversation):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
 from drag_ray.engine.models.adapter import REWARD_TASK
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 
 if TYPE_CHECKING:
     import torch
     from transformers import Trainer
     from trl.trainer.reward_config import RewardConfig
 
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 
 class ScoredReply(PromptCompletion):

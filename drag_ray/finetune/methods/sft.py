@@ -8,12 +8,12 @@ from drag_ray.engine.conversation import PromptCompletion, Row, TrainedTurns, re
 from drag_ray.engine.models.tokens import IGNORED_LABEL, Mask
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
+from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
 
 if TYPE_CHECKING:
     from transformers import Trainer
 
-    from drag_ray.finetune.images import TrainingImages
+    from drag_ray.finetune.rows.images import TrainingImages
 
 _ROW_TYPES = {
     "sft_query": PromptCompletion,

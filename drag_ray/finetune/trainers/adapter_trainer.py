@@ -21,8 +21,8 @@ from transformers.trainer_utils import SchedulerType
 from drag_ray.engine.models.adapter_weights import find_not_finite
 from drag_ray.engine.models.model_files import WEIGHTS_PATTERN
 from drag_ray.errors import NotFiniteError
-from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.model_parts import split_rates
+from drag_ray.finetune.outputs.checkpoints import saving
 from drag_ray.finetune.start import START_NAME
 
 CUDNN_BUG = "https://github.com/pytorch/pytorch/issues/196678"

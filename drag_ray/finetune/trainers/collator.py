@@ -8,8 +8,8 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import TrainError
-from drag_ray.finetune.images import TrainingImages
-from drag_ray.finetune.tokenized_rows import PAIR_SIDES
+from drag_ray.finetune.rows.images import TrainingImages
+from drag_ray.finetune.rows.tokenized_rows import PAIR_SIDES
 
 
 class RowCollator:

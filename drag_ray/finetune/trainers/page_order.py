@@ -9,7 +9,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.engine.encoders.reranker import predict_next
 from drag_ray.engine.models.relevance import Answers
-from drag_ray.finetune.tokenized_rows import PAGES
+from drag_ray.finetune.rows.tokenized_rows import PAGES
 from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
 
 

@@ -23,7 +23,7 @@ PACKAGE = Path(drag_ray.__file__).parent
 DASHBOARDS = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("dashboard.json"))
 SUFFIXES = {"Counter": ("_total",), "Gauge": ("",), "Histogram": ("_bucket", "_count", "_sum")}
 OF_SERVE = {"ray_serve_replica_processing_queries", "ray_serve_deployment_processing_latency_ms_bucket"}
-"""Ray Serve's own; tests/integration/test_serve_stage.py finds them."""
+"""Ray Serve's own; tests/integration/serve/test_serve_stage.py finds them."""
 
 
 def read(dashboard: str) -> Any:

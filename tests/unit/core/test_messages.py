@@ -16,7 +16,7 @@ from drag_ray.cli.main import main
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.models.model_files import read_object
 from drag_ray.errors import DamageError, DataError, DragRayError
-from drag_ray.finetune.tokenized_rows import read_rows
+from drag_ray.finetune.rows.tokenized_rows import read_rows
 from drag_ray.finetune.training_folder import CURVE_NAME, read_curve
 from drag_ray.messages import about, format_json
 from drag_ray.search.index import INDEX_NAME, read_fingerprint

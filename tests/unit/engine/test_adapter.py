@@ -15,7 +15,7 @@ from drag_ray.engine.models.adapter_weights import check_weights
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import ConfigError, NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.publication import publish_adapter
+from drag_ray.finetune.outputs.publication import publish_adapter
 from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, Description
 
 

@@ -20,9 +20,9 @@ from drag_ray.engine.models.pretrained import _UNQUANTIZED
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.model_parts import check_trained, find_part, free_parts
-from drag_ray.finetune.publication import Description, publish_model
+from drag_ray.finetune.outputs.publication import Description, publish_model
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainer import train
-from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = pytest.mark.seconds
 

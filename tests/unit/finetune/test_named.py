@@ -19,9 +19,9 @@ from drag_ray.errors import ConfigError, TrainError
 from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections, TrainJob
 from drag_ray.finetune.named import check_named, check_reporting, explain_refusal
-from drag_ray.finetune.publication import Description, publish_adapter
+from drag_ray.finetune.outputs.publication import Description, publish_adapter
+from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainer import _build_adapter, load_to_train, train
-from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.pipeline.run_config import RunConfig
 
 

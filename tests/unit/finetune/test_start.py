@@ -18,9 +18,9 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.finetune import stage
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
+from drag_ray.finetune.rows.tokenized_rows import read_rows
 from drag_ray.finetune.stage import compares_prompts
 from drag_ray.finetune.start import START_NAME, keep_start, load_start, use_start
-from drag_ray.finetune.tokenized_rows import read_rows
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.artifacts import Manifest, write_manifest
 

@@ -14,7 +14,7 @@ from drag_ray.engine.models.relevance import RerankerNote, write_note
 from drag_ray.finetune import curve, training_folder
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.curve import ReportCallback, build_curve
-from drag_ray.finetune.publication import _OF_ADAPTER, write_card
+from drag_ray.finetune.outputs.publication import _OF_ADAPTER, write_card
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import compute_file_fingerprint
 

@@ -15,9 +15,9 @@ from drag_ray.agent.record import write_record
 from drag_ray.baselines.feature_model import FeatureModel, write_features
 from drag_ray.engine.encoders import reranker_files
 from drag_ray.errors import ArtifactError, ConfigError, SearchIndexError, ServeError
-from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.evaluation_folder import COMPARISON_NAME
 from drag_ray.evaluate.policies.retriever_rescoring import FoundWeight
+from drag_ray.evaluate.report.context import ReportContext
 from drag_ray.feedback.log import read_secret
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.stages import SERVE
