@@ -45,7 +45,7 @@ LINES = {
 FILES = 444
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_230
+TEST_LINES = 54_330
 
 
 def test_no_package_grows_beyond_its_budget() -> None:
