@@ -155,6 +155,7 @@ STAGES: dict[str, Stage] = {
             name="process",
             summary="Score the searches of the trajectories and print the statistics.",
             sections=ProcessSections,
+            version=2,
             reads=("collect",),
             checked_on_open=(IMAGES_DIR_NAME,),
         ),
@@ -184,6 +185,7 @@ STAGES: dict[str, Stage] = {
             name="rl",
             summary="Train the policy by reinforcement learning while it collects.",
             sections=RlSections,
+            version=2,
             reads=("index",),
             optional_inputs=("questions", "embed"),
             runtime_only_options=(

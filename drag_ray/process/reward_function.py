@@ -9,9 +9,8 @@ has one number for a rollout gives it to the last reply, and 0 to the others: th
 """
 
 import inspect
-import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -26,6 +25,8 @@ from drag_ray.variants import import_own
 
 MARK = ":"
 """Stands between module and function."""
+_MOST = 1e30
+"""Rewards of this size and beyond are refused: their sums and squares, or they themselves, could be too large for a number."""
 _EXPECTED = "Expected a function of one argument, a drag_ray.process.reward_function.Rollout."
 
 
@@ -137,18 +138,18 @@ def _ask(function: RewardFunction, name: str, rollout: Rollout) -> list[float]:
     place = f"process.reward {name!r}: trajectory {rollout.id!r}"
     try:
         returned: Any = function(rollout)
-    except Exception as error:  # whatever a user's function does
+    except (Exception, SystemExit) as error:  # whatever a user's function does
         raise ConfigError(
             f"{place}: it raised {type(error).__name__}: {error}. Have it return a number for each reply of any rollout."
         ) from error
     number = len(rollout.replies)
     expected = f"expected {number} finite number(s), one for each reply"
-    if isinstance(returned, str | bytes) or not hasattr(returned, "__len__") or not hasattr(returned, "__iter__"):
+    if isinstance(returned, str | bytes | Mapping | Set) or not hasattr(returned, "__len__") or not hasattr(returned, "__iter__"):
         raise ConfigError(f"{place}: it returned {type(returned).__name__} {returned!r:.60}, {expected}. Return a list.")
     if len(returned) != number:
         raise ConfigError(f"{place}: it returned {len(returned)} value(s), {expected}. Give 0 to what earns nothing.")
     for step, value in enumerate(returned, start=1):
-        if not isinstance(value, Real) or not math.isfinite(value):
+        if not isinstance(value, Real) or not cast(Any, abs(value)) < _MOST:  # NaN too
             raise ConfigError(
                 f"{place}: for reply {step} it returned {type(value).__name__} {value!r:.60}, {expected}. Give 0 to what earns "
                 "nothing."

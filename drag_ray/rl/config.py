@@ -92,7 +92,7 @@ class RlSections(Sections):
 
     def find_start(self) -> Path | None:
         """The folder of the adapter whose weights are trained on; None for a new adapter."""
-        return Path(self.engine.adapter) if self.engine.adapter and self.finetune.start == "policy" else None
+        return Path(self.engine.adapter).resolve() if self.engine.adapter and self.finetune.start == "policy" else None
 
     def list_sources(self) -> dict[str, Path]:
         """The adapter that it starts from."""

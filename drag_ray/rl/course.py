@@ -4,6 +4,7 @@ It knows nothing of Ray: it is given what rolls questions out and what waits for
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,25 +17,15 @@ from drag_ray.finetune.training_folder import CURVE_NAME
 from drag_ray.format.split import TRAIN, VALIDATION
 from drag_ray.rl.batches import build_batch, compare_engines, describe, find_engines, score
 from drag_ray.rl.config import RlSections
-from drag_ray.rl.learning import (
-    ROWS_NAME,
-    drop_policies,
-    list_policies,
-    locate_policy,
-    locate_step,
-    read_figures,
-)
+from drag_ray.rl.learning import FIGURES_NAME, ROWS_NAME, drop_policies, list_policies, locate_policy, locate_step, read_figures
 from drag_ray.rl.ledger import LEDGER_NAME, StepLedger, draw_next
 from drag_ray.rl.limits import find_breach
 from drag_ray.storage.artifacts import write_bytes, write_json, write_jsonl
-from drag_ray.storage.file_access import reading
-from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
 
 VALIDATION_DIR_NAME = "validation"
-_FIGURES_NAME = "figures.json"
 _GREEDY = "greedy"
 
 
@@ -95,7 +86,7 @@ class Course:
         for step in range(num_settled + 1, num_steps + 1):
             self._begin(step)
             self._sample(step)
-            last = num_steps if step == num_steps else step - max_lag
+            last = num_steps if step == num_steps else step - max_lag  # training of later ones may still go on
             for earlier in range(num_settled + 1, last + 1):
                 self._settle(earlier)
                 num_settled = earlier
@@ -135,7 +126,7 @@ class Course:
                 break
         figures = {"lag": step - 1 - policy, "questions": len(names), "learned": len(batch.learned)}
         seconds = {"rollout_seconds": round(time.monotonic() - began, 2)}
-        write_json(folder / _FIGURES_NAME, batch.figures | figures | seconds | {"engines": find_engines(paths)})
+        write_json(folder / FIGURES_NAME, batch.figures | figures | seconds | {"engines": find_engines(paths)})
         if self._yield_gpu:
             self._yield_gpu()
         write_bytes(folder / ROWS_NAME, batch.lines)
@@ -143,9 +134,7 @@ class Course:
     def _settle(self, step: int) -> None:
         """Wait until a step is trained, note what it came to, look at the limits, and validate where it is time."""
         self._wait_for(step)
-        with reading(path := locate_step(self._stage_dir, step) / _FIGURES_NAME):
-            of_rollouts = parse_json(path.read_bytes())
-        of_training = read_figures(self._stage_dir, step)
+        of_rollouts, of_training = (read_figures(locate(self._stage_dir, step)) for locate in (locate_step, locate_policy))
         compared = compare_engines(of_training.pop("engine_gaps", ()), of_rollouts.pop("engines"))
         now = time.monotonic()
         figures = of_rollouts | of_training | compared | {"step_seconds": round(now - self._settled_at, 2)}
@@ -159,8 +148,8 @@ class Course:
         _logger.info(f"rl step {step}/{self._settings.steps}: {said}, {groups}")
         self._check_limits(step)
         self._validate(step)
-        needed = {self._choose_best(), *range(max(0, step - self._settings.max_lag), self._settings.steps + 1)}
-        drop_policies(self._stage_dir, needed)
+        oldest = max(0, step - self._settings.max_lag)  # that the next step may be rolled out with
+        drop_policies(self._stage_dir, {self._choose_best(), *range(oldest, self._settings.steps + 1)})
 
     def _check_limits(self, step: int) -> None:
         if breach := find_breach(step, self._ledger.read_figures("trained"), self._settings):
@@ -182,10 +171,10 @@ class Course:
         _logger.info(f"rl step {step}/{self._settings.steps}: reward {figures['reward']:.3g} in validation")
 
     def _choose_best(self) -> int:
-        """The step to publish: the best in validation after the start, the first of equals; the last without validation."""
-        validated = self._ledger.read_figures("validated")
-        trained = [step for step in sorted(validated) if step]
-        return max(trained, key=lambda step: validated[step]["reward"], default=len(self._ledger.read_figures("trained")))
+        """The step to publish: the best in validation after the start, the first of equals; the last without a number of any."""
+        rewards = {step: figures["reward"] for step, figures in self._ledger.read_figures("validated").items()}
+        after_start = [step for step in sorted(rewards) if step and math.isfinite(rewards[step])]  # nothing is above NaN
+        return max(after_start, key=rewards.__getitem__, default=len(self._ledger.read_figures("trained")))
 
     def _write_curve(self) -> None:
         trained, validated = (self._ledger.read_figures(event) for event in ("trained", "validated"))

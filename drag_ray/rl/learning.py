@@ -18,13 +18,13 @@ from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.rows.tokenized_rows import read_rows
 from drag_ray.messages import show_messages
 from drag_ray.storage.artifacts import new_folder, write_json
-from drag_ray.storage.file_access import list_folder, writing
+from drag_ray.storage.file_access import create_mark, list_folder, reading, writing
 from drag_ray.storage.json_text import parse_json
 
 ROWS_NAME = "rows.jsonl"
 STEPS_DIR_NAME = "steps"
 POLICIES_DIR_NAME = "policies"
-_FIGURES_NAME = "figures.json"
+FIGURES_NAME = "figures.json"
 _POLL_S = 0.02
 
 
@@ -57,9 +57,10 @@ def list_policies(stage_dir: Path) -> list[int]:
     return sorted(int(path.name) for path in list_folder(folder) if path.name.isdecimal()) if folder.is_dir() else []
 
 
-def read_figures(stage_dir: Path, step: int) -> dict[str, Any]:
-    """Figures of the training of a step."""
-    return parse_json((locate_policy(stage_dir, step) / _FIGURES_NAME).read_text(encoding="utf-8"))
+def read_figures(folder: Path) -> dict[str, Any]:
+    """Figures in the folder of a step or of a policy. Raises ArtifactError where they are missing, or not what was written."""
+    with reading(path := folder / FIGURES_NAME):
+        return parse_json(path.read_bytes())
 
 
 def drop_policies(stage_dir: Path, kept: Collection[int]) -> None:
@@ -81,6 +82,7 @@ def run_learning(loop_config: dict[str, Any]) -> DragRayError | None:
     except ArtifactError:
         raise
     except DragRayError as error:
+        create_mark(job.stop_path)  # or the other processes would wait for its policy for ever
         return error
     return None
 
@@ -113,7 +115,7 @@ def _leave(learner: Any, job: LearningJob, step: int, figures: dict[str, Any]) -
         return
     with new_folder(folder, ", from another process that still trains. Start the stage again when that has ended.") as scratch:
         learner.save(scratch)
-        write_json(scratch / _FIGURES_NAME, figures)
+        write_json(scratch / FIGURES_NAME, figures)
 
 
 def _wait_for(path: Path, stop_path: Path) -> bool:

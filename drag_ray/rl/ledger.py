@@ -12,6 +12,7 @@ from typing import Any, Literal, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
+from drag_ray.errors import ArtifactError
 from drag_ray.storage.appended_lines import append_line, read_lines
 
 LEDGER_NAME = "steps.jsonl"
@@ -30,11 +31,16 @@ class Entry(TypedDict):
 
 
 class StepLedger:
-    """Keeps a ledger."""
+    """Keeps a ledger. Raises ArtifactError where a whole line of it cannot be read; half of one is that of a killed process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._entries = read_lines(path, TypeAdapter(Entry))
+        if path.is_file() and path.read_bytes().count(b"\n") > len(self._entries):
+            raise ArtifactError(
+                f"{path}: a line is not what was written, and without it nobody knows what was drawn and learned. Restore the "
+                f"file, or remove {path.parent} to begin anew."
+            )
 
     def add(self, entry: Entry) -> None:
         """Write a line. It is on the disk then."""

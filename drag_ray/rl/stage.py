@@ -5,6 +5,7 @@ restart.
 """
 
 import contextlib
+import logging
 import shutil
 import time
 import uuid
@@ -32,7 +33,7 @@ from drag_ray.rl.learning import POLICIES_DIR_NAME, LearningJob, list_policies, 
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.engine_pool import keep_engines
-from drag_ray.rollout.folder import IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.folder import IMAGES_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
@@ -43,6 +44,8 @@ from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.storage.file_access import create_mark, list_folder
 from drag_ray.types import Question
+
+_logger = logging.getLogger(__name__)
 
 _TRAIN_DIR_NAME = "train"
 _IMAGES = Path("..", "..", IMAGES_DIR_NAME)
@@ -99,9 +102,8 @@ def run(sections: RlSections, inputs: Inputs, folder: StageFolder) -> dict[str, 
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
     record = AgentRecord(agent=sections.agent, index_fingerprint=read_fingerprint(index_dir / "search_index"))
     described = Description(sections.training, counts, fingerprints, record)
-    start_dir = sections.find_start()
     published = locate_policy(stage_dir, counts["published_step"])
-    publish(published, sections.engine.model, described, start_dir.resolve() if start_dir else None, stage_dir)
+    publish(published, sections.engine.model, described, sections.find_start(), stage_dir)
     return counts
 
 
@@ -170,6 +172,8 @@ def split_questions(sections: RlSections, inputs: Inputs) -> dict[str, list[Ques
         )
     validates = sections.rl.validation_steps > 0
     of_side[VALIDATION] = draw_questions(of_side[VALIDATION], _NUM_VALIDATED, sections.seed) if validates else []
+    if validates and not of_side[VALIDATION]:
+        _logger.warning("rl: no question is left to validate on (format.validation_fraction), so the last policy is published")
     return of_side
 
 
@@ -211,7 +215,6 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
     settings, stage_dir = sections.training, options.run_dir
     seeing = find_seeing(stage_dir, use_gpu=devices.trains_on_gpu)
     workers = size_workers(devices.num_trainers, seeing, use_gpu=devices.trains_on_gpu)
-    start_dir = sections.find_start()
     train = TrainJob(
         config=settings,
         model=sections.engine.model,
@@ -221,19 +224,14 @@ def _learning(sections: RlSections, options: WorkerOptions, devices: Devices) ->
         use_gpu=devices.trains_on_gpu,
         num_workers=workers.num_workers,
         num_threads=workers.num_cpus,
-        start_dir=start_dir.resolve() if start_dir else None,
+        start_dir=sections.find_start(),
     )
     for scratch in list_folder(stage_dir / POLICIES_DIR_NAME, ".*"):  # of a process that was killed
-        shutil.rmtree(scratch)
+        shutil.rmtree(scratch, ignore_errors=True)  # or still ends; file systems leave files of their own there too
     stop_path = stage_dir / f".stop-{uuid.uuid4().hex}"
     job = LearningJob(
-        train,
-        stage_dir,
-        stop_path,
-        PRESETS[sections.rl.preset].temperature or 1.0,
-        sections.rl.steps,
-        sections.rl.updates,
-        devices.takes_turns,
+        *(train, stage_dir, stop_path, PRESETS[sections.rl.preset].temperature or 1.0),
+        *(sections.rl.steps, sections.rl.updates, devices.takes_turns),
     )
     # It stays, or starts again, while workers have the CPUs; memory is what every process takes.
     resources: dict[str, float] = {"CPU": 0, "memory": 1}
@@ -268,7 +266,12 @@ def _roll_out(
     if options.image_dirs and not (own := folder / IMAGES_DIR_NAME).exists():
         own.symlink_to(_IMAGES)
     plan = build_plan(draw.questions, (draw.preset,), draw.num_samples, draw.seed)
-    run_plan(plan, _follow(options, folder, policy_dir), settings, draw.label, map_chunks)
+    counts = run_plan(plan, _follow(options, folder, policy_dir), settings, draw.label, map_chunks)
+    if counts["unfinished"] or not counts["finished"]:  # what is learned without them would never be made up for
+        raise TrainError(
+            f"{draw.label}: {counts['finished']} of {len(plan)} rollouts have finished; see {folder / PROBLEMS_NAME}. Start the "
+            "stage again: it goes on with the others, and with a larger rollout.max_tries with those that failed too often."
+        )
     return journal.list_files(folder, TRAJECTORIES_DIR_NAME)
 
 

@@ -138,7 +138,7 @@ def standardise(rows: Sequence[dict[str, Any]]) -> None:
     """Give the advantages of rows a deviation of 1. Their signs stay: they are above or below those of their peers already."""
     deviation = pstdev(row["advantage"] for row in rows)
     for row in rows:
-        row["advantage"] /= deviation or 1.0
+        row["advantage"] /= deviation if deviation >= LEAST_ADVANTAGE else 1.0  # what differs by rounding does not differ
 
 
 def choose_temperature(temperatures: Iterable[float]) -> float:

@@ -1,8 +1,8 @@
 """OpenSearch-VL's reward of rollouts that answer: format times (.8 accuracy + .2 quality of queries), for `process.reward`.
 
 Where this departs from that code: a judge that fails says nothing, there it says 0; an answer may be right in part (.5); and a
-rollout that loops, runs out of time or turns, or gives no answer is worth 0, there its well-formed steps earn it the share of
-its queries.
+rollout that loops, runs out of time, turns or tokens, or gives no answer is worth 0, there its well-formed steps earn it the
+share of its queries.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def take_rewards(turns: pl.DataFrame) -> pl.DataFrame:
 def _reward_rollout(turns: pl.DataFrame) -> float:
     """Of the turns of a rollout, whose answer has an accuracy: one that nobody could judge is left out before."""
     action, last = pl.col("action"), turns.row(-1, named=True)
-    if last["action"] != ActionKind.ANSWER.value:
+    if last["action"] != ActionKind.ANSWER.value or last["is_truncated"]:
         return 0.0
     are_good = turns.select((action != ActionKind.INVALID.value) & ~pl.col("has_error")).to_series().to_list()
     fatal_step = None if last["fatal_step"] is None else last["fatal_step"] - 1

@@ -7,8 +7,8 @@ and write the file anew:
 
 Of `finetune` the tokens and labels are compared, which are the same everywhere, and no weights; of `embed` the windows of the
 pages and the first pages for a query, as vectors differ by processor in their last digits. Of `tune` the choice is that of too
-few questions: the table of first stages is compared. `rl` is left out: its replies are drawn by vLLM with weights that were
-trained before, so they differ by processor too (see `test_rl_stage.py`).
+few questions: the table of first stages is compared. The replies of `rl` are drawn by vLLM with weights that
+were trained before, so they differ by processor too: what becomes of given ones is compared in `tests/unit/rl/test_course.py`.
 """
 
 import hashlib

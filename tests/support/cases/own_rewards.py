@@ -69,3 +69,15 @@ def give_infinity(rollout: Rollout) -> Any:
 
 def give_nothing_for_one(rollout: Rollout) -> Any:
     return [0.0, None]
+
+
+def give_by_step(rollout: Rollout) -> Any:
+    return {1: 0.5, 2: 0.7}
+
+
+def give_too_large(rollout: Rollout) -> Any:
+    return [10**400, 0]
+
+
+def leave(rollout: Rollout) -> Any:
+    raise SystemExit(0)

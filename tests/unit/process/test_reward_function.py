@@ -116,6 +116,9 @@ def test_a_function_that_cannot_be_had_is_refused_before_anything_is_started(nam
         ("give_nan", "for reply 2 it returned float nan"),
         ("give_infinity", "for reply 1 it returned float -inf"),
         ("give_nothing_for_one", "for reply 2 it returned NoneType None"),
+        ("give_by_step", "it returned dict {1: 0.5, 2: 0.7}, expected 2 finite"),
+        ("give_too_large", "for reply 1 it returned int 1000"),
+        ("leave", "it raised SystemExit: 0"),
     ],
 )
 def test_what_is_no_number_for_each_reply_is_an_error_that_names_function_and_trajectory(

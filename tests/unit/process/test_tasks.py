@@ -163,6 +163,8 @@ def test_the_reward_of_opensearch_vl_is_the_credit_of_the_whole_rollout(process)
     assert part.turns["reward"].to_list() == [0.0, 0.0, 0.0, 0.75, 0.0, 0.0]
     mended = build_answered(build_call(tool_error="no such page"), build_search("rotor"), build_answer())
     wrong = build_answered(build_answer("fuel"), sample_index=1)
+    endless = build_answered(build_answer(finish_reason="length"), sample_index=1)  # right, and went on until it was cut
+    assert process(endless, reward="opensearch_vl").turns["reward"].to_list() == [0.0]
     assert list_advantages(process(mended, wrong, reward="opensearch_vl")) == [
         [pytest.approx(1 / 3)] * 3,
         [pytest.approx(-1 / 3)],

@@ -1,20 +1,28 @@
 """The course of a run, broken off at every one of its writes and gone on with: it does what an undisturbed one does."""
 
 import json
+import math
+import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import asked_at, build_question, build_search, build_trajectory, write_trajectories
 
-from drag_ray.errors import TrainError
+from drag_ray.errors import ArtifactError, TrainError
+from drag_ray.finetune.losses import LOSSES
 from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.rl import course
+from drag_ray.rl.batches import describe
 from drag_ray.rl.config import RlSections
 from drag_ray.rl.course import Course, Draw
-from drag_ray.rl.learning import ROWS_NAME, list_policies, locate_policy, locate_step
+from drag_ray.rl.learning import ROWS_NAME, list_policies, locate_policy, locate_step, read_figures
 from drag_ray.rl.ledger import Entry, StepLedger
+from drag_ray.storage.artifacts import compute_fingerprint
 
 pytestmark = pytest.mark.seconds
 QUESTIONS = [build_question(id=f"q{number}", question=f"Where is thing {number} said?") for number in range(6)]
@@ -77,7 +85,8 @@ class Machine:
 def take(machine: Machine, stage_dir: Path, **options: Any) -> Course:
     """Run a course to its end."""
     given = {"steps": 3, "questions_per_step": 2, "samples_per_question": 2, "refills": 1, "validation_steps": 2}
-    sections = RunConfig.model_validate({"rl": given | options}).take(RlSections)
+    finetune = {"grpo": {"loss": options.pop("loss", "grpo")}}
+    sections = RunConfig.model_validate({"rl": given | options, "finetune": finetune}).take(RlSections)
     sides = {"train": QUESTIONS[:5], "validation": QUESTIONS[5:]}
     stage_dir.mkdir(exist_ok=True)
     course = Course(stage_dir, sections, sides, machine.roll_out, machine.wait_for, machine.tick)
@@ -134,6 +143,23 @@ def test_a_limit_stops_after_its_step_and_the_next_start_goes_on_behind_it(tmp_p
     assert sorted(validated) == [0, 2, 4]  # that of step 4 was due when it stopped
 
 
+@pytest.mark.parametrize(("rewards", "best"), [((0.1, math.nan, 0.5), 4), ((math.nan, 0.5, math.nan), 2), ([math.nan] * 3, 4)])
+def test_a_validation_that_is_no_number_is_never_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewards: Sequence[float], best: int
+) -> None:
+    validations = iter(rewards)
+    monkeypatch.setattr(course, "describe", lambda part: describe(part) | {"reward": next(validations)})
+    assert take(Machine(tmp_path), tmp_path, steps=4).summarise()["published_step"] == best
+
+
+def test_figures_that_are_not_what_was_written_are_named(tmp_path: Path) -> None:
+    for text in ("", None):
+        path = tmp_path / "figures.json"
+        path.unlink() if text is None else path.write_text(text)
+        with pytest.raises(ArtifactError, match=re.escape(f"{path}: ")):
+            read_figures(tmp_path)
+
+
 def test_policies_that_nobody_needs_are_dropped_and_the_best_is_kept(tmp_path: Path) -> None:
     course = take(Machine(tmp_path), tmp_path, steps=6)
     assert course.summarise()["published_step"] == 2  # the first of equals
@@ -141,3 +167,31 @@ def test_policies_that_nobody_needs_are_dropped_and_the_best_is_kept(tmp_path: P
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert [point["step"] for point in curve if "reward" in point] == [1, 2, 3, 4, 5, 6]
     assert [point["step"] for point in curve if "eval_reward" in point] == [0, 2, 4, 6]
+
+
+OUTPUTS = {
+    **{"grpo": "4b9ca415101b6f46", "rloo": "ba3fdf397fd126c7", "reinforce_pp": "4b9ca415101b6f46", "oapl": "4be7031488148b31"},
+    "ledger": "edac02a5e8a02a56",
+}
+"""Of version 2: hashes of the ledger, and of the rows that each loss learns from."""
+
+
+def test_another_output_is_another_version(tmp_path: Path) -> None:
+    """As `test_stage_outputs.py` has it for other stages: draws, figures, rows and advantages of given rollouts. Weights are not
+    looked at, which differ by processor."""
+    found = dict[str, str]()
+    for loss in LOSSES:
+        take(Machine(tmp_path / loss), tmp_path / loss, loss=loss)
+        found[loss] = hash_lines(*sorted((tmp_path / loss / "steps").glob(f"*/{ROWS_NAME}")))
+    found["ledger"] = hash_lines(tmp_path / "grpo" / "steps.jsonl")
+    assert found == OUTPUTS, "Raise the version of rl in stages.py, if that was meant, and take these."
+    assert STAGES["rl"].version == 2
+
+
+def hash_lines(*paths: Path) -> str:
+    """Without seconds, and without the last digits of numbers."""
+    text = "".join(path.read_text() for path in paths)
+    rows = [json.loads(line, parse_float=lambda number: round(float(number), 6)) for line in text.splitlines()]
+    for row in rows:
+        row |= {"figures": {name: value for name, value in row.get("figures", {}).items() if not name.endswith("_seconds")}}
+    return compute_fingerprint(rows)

@@ -9,10 +9,13 @@ import pytest
 from factories import build_page, build_question
 from small_index import finish_index
 
-from drag_ray.errors import ConfigError, DataError, TrainError
+from drag_ray.errors import ConfigError, DataError, NotFiniteError, TrainError
+from drag_ray.finetune.config import TrainJob
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.rl import stage
+from drag_ray.rl import learning, stage
 from drag_ray.rl.config import RlSections
+from drag_ray.rl.course import Draw
+from drag_ray.rl.learning import LearningJob, run_learning
 from drag_ray.rl.stage import Devices, find_rank, plan_devices, split_questions
 from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Evidence, Page, Question
@@ -87,6 +90,7 @@ def test_a_trainer_that_is_told_to_end_hears_of_it_after_its_step_and_is_ended_w
         heard.append(any(tmp_path.glob(".stop-*")))
 
     (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / ".nfs0001").touch()  # as file systems leave them
     monkeypatch.setattr(stage, "_END_S", 0.05)
     monkeypatch.setattr(stage, "find_seeing", lambda *_, **__: None)
     monkeypatch.setattr(stage, "size_workers", lambda *_, **__: SimpleNamespace(num_workers=1, num_cpus=1))
@@ -99,6 +103,30 @@ def test_a_trainer_that_is_told_to_end_hears_of_it_after_its_step_and_is_ended_w
     assert (heard, ended, list(tmp_path.glob(".stop-*"))) == ([True], ["abandoned"], [])
 
 
+@pytest.mark.parametrize("counts", [{"finished": 3, "unfinished": 1}, {"finished": 0, "unfinished": 0}])
+def test_a_step_whose_rollouts_have_not_all_ended_is_not_learned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counts: dict[str, int]
+) -> None:
+    monkeypatch.setattr(stage, "run_plan", lambda *_: {"set_aside": 0, **counts})
+    monkeypatch.setattr(stage, "_follow", lambda *_: None)
+    draw = Draw([build_question()], "full", 4, 0, "rl step 2")
+    options: Any = SimpleNamespace(image_dirs=())
+    with pytest.raises(TrainError, match=rf"rl step 2: {counts['finished']} of 4 rollouts have finished.*Start the stage again"):
+        stage._roll_out(options, take().rollout, lambda *_: iter(()), tmp_path, tmp_path, draw)
+
+
+def test_a_process_that_gives_up_has_the_others_wait_no_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(job: LearningJob) -> None:
+        raise NotFiniteError("a weight is not finite")
+
+    monkeypatch.setattr(learning, "_learn", refuse)
+    monkeypatch.setattr(learning, "resolve_model", str)
+    train = TrainJob(take().training, "model", tmp_path, tmp_path, (), use_gpu=False, num_workers=2, num_threads=1)
+    job = LearningJob(train, tmp_path, tmp_path / "stop", 1.0, 3, 1, yields_gpu=False)
+    assert isinstance(run_learning({"job": job}), NotFiniteError)
+    assert not learning._wait_for(tmp_path / "policies" / "00001", job.stop_path)
+
+
 def test_an_adapter_has_the_lowest_rank_that_it_fits_into() -> None:
     assert [find_rank(rank) for rank in (1, 4, 8, 9, 64, 600)] == [1, 8, 8, 16, 64, 600]
 
@@ -108,7 +136,9 @@ def ask(page: Page, split: str) -> Question:
     return build_question(id=f"{page.file}{page.page_number}", question=f"What of {evidence}?", evidence=evidence, split=split)
 
 
-def test_questions_are_parted_as_the_format_stage_does_by_document_where_it_says_so(tmp_path: Path) -> None:
+def test_questions_are_parted_as_the_format_stage_does_by_document_where_it_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pages = [build_page(file=f"{file}.pdf", page_number=number) for file in "abcd" for number in (1, 2)]
     questions = [ask(page, "test" if page.file == "d.pdf" and page.page_number == 1 else "train") for page in pages]
     finish_index(tmp_path, pages, questions)
@@ -119,6 +149,9 @@ def test_questions_are_parted_as_the_format_stage_does_by_document_where_it_says
     assert not files["train"] & files["validation"]
     assert "d.pdf" not in files["train"] | files["validation"]  # what evaluation asks of
     assert not split_questions(take(rl={"validation_steps": 0}), inputs)["validation"]
+    assert not caplog.messages
+    assert not split_questions(take(format={"validation_fraction": 0}), inputs)["validation"]
+    assert "the last policy is published" in caplog.text
     questions = [ask(page, "test" if page.page_number == 1 else "train") for page in pages]
     finish_index(tmp_path / "other", pages, questions)
     with pytest.raises(DataError, match="none of 4 training questions is left"):

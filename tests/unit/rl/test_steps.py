@@ -9,7 +9,7 @@ import pytest
 from factories import asked_at, build_answer, build_question, build_search, build_trajectory, write_trajectories
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.process.config import ProcessConfig
@@ -52,6 +52,9 @@ def test_the_ledger_knows_what_was_drawn_and_what_came_of_it(tmp_path: Path) -> 
         assert (known.find_questions(1), known.count_draws(1), known.num_drawn) == (["a", "b", "c"], 2, 3)
         assert known.next_place == 5
         assert (known.read_figures("trained"), known.read_figures("validated")) == ({1: {"reward": 0.5}}, {})
+    path.write_text(path.read_text().replace('"step": 1, "policy"', '"step": "", "policy"', 1))
+    with pytest.raises(ArtifactError, match=r"steps.jsonl: a line is not what was written.*remove .* to begin anew"):
+        StepLedger(path)
 
 
 def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) -> None:
