@@ -106,7 +106,8 @@ def _plan(
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
     fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)
     orders = plan_orders(fit, settings.kinds, settings.limit, [page for page in pages if page.place in unfit])
-    counts = _count_pages(pages, unfit)
+    reasons = Counter(unfit.values())
+    counts = {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
     if not orders:
         raise DataError(
             f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
@@ -118,11 +119,6 @@ def _plan(
             "--corpus.page-images, and name documents among questions.kinds."
         )
     return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
-
-
-def _count_pages(pages: Sequence[PageText], unfit: dict[Evidence, Unfit]) -> dict[str, Any]:
-    reasons = Counter(unfit.values())
-    return {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
 
 
 def _list_counts(counts: dict[str, Any]) -> str:
