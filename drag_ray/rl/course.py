@@ -16,14 +16,7 @@ from drag_ray.finetune.training_folder import CURVE_NAME
 from drag_ray.format.split import TRAIN, VALIDATION
 from drag_ray.rl.batches import build_batch, compare_engines, describe, find_engines, score
 from drag_ray.rl.config import RlSections
-from drag_ray.rl.learning import (
-    ROWS_NAME,
-    drop_policies,
-    list_policies,
-    locate_policy,
-    locate_step,
-    read_figures,
-)
+from drag_ray.rl.learning import ROWS_NAME, drop_policies, list_policies, locate_policy, locate_step, read_figures
 from drag_ray.rl.ledger import LEDGER_NAME, StepLedger, draw_next
 from drag_ray.rl.limits import find_breach
 from drag_ray.storage.artifacts import write_bytes, write_json, write_jsonl

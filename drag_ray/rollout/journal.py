@@ -238,12 +238,7 @@ def read_ids(path: Path) -> list[str]:
 def _write(folder: Path, table: pa.Table, engine: str) -> None:
     buffer = io.BytesIO()
     pq.write_table(
-        table,
-        buffer,
-        compression="zstd",
-        use_dictionary=False,
-        write_statistics=_WITH_STATISTICS,
-        compression_level=_LEVEL,
+        table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS, compression_level=_LEVEL
     )
     data = buffer.getvalue()
     name = f"part-{engine}{uuid.uuid4().hex[: 12 - _ENGINE_DIGITS]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"

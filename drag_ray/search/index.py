@@ -316,9 +316,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def guard(
-    method: Callable[Concatenate[Index, Arguments], Result],
-) -> Callable[Concatenate[Index, Arguments], Result]:
+def guard(method: Callable[Concatenate[Index, Arguments], Result]) -> Callable[Concatenate[Index, Arguments], Result]:
     """A method that reads an index, with its errors over damaged files, and of memory, as SearchIndexErrors."""
 
     @wraps(method)

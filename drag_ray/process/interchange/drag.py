@@ -179,11 +179,7 @@ def to_record(trajectory: Trajectory) -> Record:
         "id": trajectory.id,
         "question_id": trajectory.question_id,
         "question": trajectory.question,
-        "ground_truth": {
-            "answers": list(trajectory.answers),
-            "answer_locations": locations,
-            "category": trajectory.category,
-        },
+        "ground_truth": {"answers": list(trajectory.answers), "answer_locations": locations, "category": trajectory.category},
         "iterations": [_to_iteration(turn, trajectory.top_k) for turn in trajectory.turns],
         "final_answer": [trajectory.final_answer.text] if trajectory.final_answer.text else [],
         "final_citations": [_to_citation(page) for page in trajectory.final_answer.citations],
