@@ -114,8 +114,9 @@ class PartEmbedder(ABC):
     def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """The rows of the pages that have vectors, once for each, and those: float32 (n, dimensions)."""
 
+    @cached_property
     @abstractmethod
-    def embed_probe(self) -> np.ndarray:
+    def probe(self) -> np.ndarray:
         """The vector of `PROBE`: float32 (dimensions,)."""
 
     def write(self, path: Path, rows: Sequence[int]) -> None:
@@ -127,7 +128,7 @@ class PartEmbedder(ABC):
         """
         numbers, embedded = self.embed(rows)
         keys = np.array([self.compute_key(row) for row in numbers], KEY_TYPE)
-        part = VectorPart(np.array(numbers, np.int64), embedded, self._probe, keys)
+        part = VectorPart(np.array(numbers, np.int64), embedded, self.probe, keys)
         with artifacts.whole_or_absent(path) as scratch, scratch.open("wb") as stream:
             np.savez(stream, **part._asdict())
 
@@ -138,10 +139,6 @@ class PartEmbedder(ABC):
         except tuple(_ERRORS.values()) as error:
             return {"pages": 0, "kind": type(error).__name__, "error": str(error)}
         return {"pages": len(row["rows"]), "kind": "", "error": ""}
-
-    @cached_property
-    def _probe(self) -> np.ndarray:
-        return self.embed_probe()
 
 
 class WindowEmbedder(PartEmbedder):
@@ -165,8 +162,8 @@ class WindowEmbedder(PartEmbedder):
         cut = [(row, window) for row in rows for window in self._embedder.cut(self.read_content(row))]
         return [row for row, _ in cut], self._embedder.embed_pages([window for _, window in cut])
 
-    def embed_probe(self) -> np.ndarray:
-        """See `PartEmbedder`."""
+    @cached_property
+    def probe(self) -> np.ndarray:
         return self._embedder.embed_queries([PROBE])[0]
 
     @cached_property
@@ -201,7 +198,7 @@ class PictureEmbedder(PartEmbedder):
     def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """See `PartEmbedder`; a page without a picture has no vector, the others one each."""
         keys = {row: key for row in rows if (key := self.read_content(row))}
-        vectors = [np.empty((0, len(self._probe)), np.float32)]
+        vectors = [np.empty((0, len(self.probe)), np.float32)]
         for start in range(0, len(keys), self._config.batch_size):  # so that few pictures are in memory
             batch = [*keys][start : start + self._config.batch_size]
             vectors.append(self._embedder.embed_images([self._open(row, keys[row]) for row in batch]))
@@ -218,8 +215,8 @@ class PictureEmbedder(PartEmbedder):
                 f"Run: rm -r {root.parent}, and the same command again: it reads the documents anew."
             ) from error
 
-    def embed_probe(self) -> np.ndarray:
-        """See `PartEmbedder`."""
+    @cached_property
+    def probe(self) -> np.ndarray:
         return self._embedder.embed_texts([PROBE])[0]
 
     @cached_property

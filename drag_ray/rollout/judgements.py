@@ -189,11 +189,8 @@ async def _open_engine(config: EngineConfig, folder: Path) -> AsyncGenerator[Gen
         finally:
             await endpoint.close()
         return
-    engine = VllmEngine(config, adapters=[config.adapter] if config.adapter else [])
-    try:
+    with contextlib.closing(VllmEngine(config, adapters=[config.adapter] if config.adapter else [])) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def _read_all(folder: Path) -> list[Judgement]:

@@ -98,7 +98,6 @@ class EnlargingModel:
 load_enlarging_model = cache(EnlargingModel)
 """The model of a file, once a process. Raises what `EnlargingModel` does."""
 
-
 MAX_FACTOR = 4
 _PERCENT = 80
 _THRESHOLD = 2
