@@ -7,7 +7,6 @@ vectors are taken from there.
 
 import hashlib
 import logging
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -16,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
-from tqdm.auto import tqdm
 
-from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.metrics import show_progress
 from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import ConfigError, DataError, SearchIndexError
@@ -337,18 +335,11 @@ def _embed_parts(
     known = set(kept.rows.tolist()) if kept else set[int]()
     plan = plan_parts(parts_dir, [row for row in range(num_pages) if row not in known])
     left = {path: part for path, part in plan.items() if not path.exists()}
-    recorder = open_stage_recorder(folder.path)
-    with tqdm(
-        desc="embedding",
-        unit=" pages",
-        total=num_pages,
-        initial=num_pages - sum(map(len, left.values())),
-        mininterval=0.5 if sys.stderr.isatty() else 5,
-    ) as progress:
+    done = num_pages - sum(map(len, left.values()))
+    with show_progress(folder.path, "embedding", "pages", "embedded_pages", num_pages, done) as advance:
         rows = [{"path": str(path), "rows": list(part)} for path, part in left.items()]
         for row in map_rows([embedder], rows, device, folder.path):
-            progress.update(count_pages(row))
-            recorder.set_progress("embedded_pages", int(progress.n), num_pages)
+            advance(count_pages(row))
     return list(plan)
 
 
