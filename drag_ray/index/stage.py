@@ -229,7 +229,7 @@ def _name_sources(problems: list[Problem], copies: dict[str, Path | None]) -> li
 
 
 def _locate(source: str, copy_name: str, folder: StageFolder) -> Path | None:
-    """Where a source of the user lies, or its copy from an object store; None where there is none."""
+    """The place of a source of the user, or of its copy from an object store; None where there is none."""
     if is_uri(source):
         return fetch_files(source, folder.path.resolve() / copy_name)
     return Path(source).expanduser() if source else None
