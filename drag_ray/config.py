@@ -223,11 +223,7 @@ def _list_options(config_type: type[BaseModel], section: str = "") -> Iterator[t
 
 class _Options(BaseSettings):
     model_config = SettingsConfigDict(
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_avoid_json=True,
-        cli_hide_none_type=True,
-        cli_implicit_flags=True,
+        extra="forbid", cli_kebab_case=True, cli_avoid_json=True, cli_hide_none_type=True, cli_implicit_flags=True
     )
 
     # No docstring: pydantic would look for the source of each class that is made of this one, in every module there is.

@@ -208,13 +208,7 @@ class Rollouts:
         return page
 
     async def _take_turn(
-        self,
-        task: RolloutTask,
-        episode: Episode,
-        prompt: _Prompt,
-        step: int,
-        hint_page: Page | None,
-        images: RolloutImages,
+        self, task: RolloutTask, episode: Episode, prompt: _Prompt, step: int, hint_page: Page | None, images: RolloutImages
     ) -> tuple[Turn, Content]:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
         messages = prompt.messages

@@ -12,9 +12,11 @@ An endpoint counts its searches beside what Ray Serve counts, by tool and status
 `ray_drag_ray_requests_total` and `ray_drag_ray_request_seconds`; `serve/dashboard.json` shows them.
 """
 
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,23 @@ class StageRecorder:
 def open_stage_recorder(stage_dir: Path) -> StageRecorder:
     """Takes how far the stage of a folder is; forgets it where this process is connected to no Ray."""
     return StageRecorder(name_tags(stage_dir) if is_connected() else None)
+
+
+@contextmanager
+def show_progress(
+    stage_dir: Path, work: str, unit: str, item: str, total: int, done: int = 0
+) -> Generator[Callable[[int], None]]:
+    """Show how far the work of a stage is: in a bar, and as the progress of an `item`. Gives what takes how much more is done."""
+    from tqdm.auto import tqdm
+
+    recorder = open_stage_recorder(stage_dir)
+    with tqdm(desc=work, unit=f" {unit}", total=total, initial=done, mininterval=0.5 if sys.stderr.isatty() else 5) as bar:
+
+        def advance(number: int) -> None:
+            bar.update(number)
+            recorder.set_progress(item, int(bar.n), total)
+
+        yield advance
 
 
 class RequestRecorder:

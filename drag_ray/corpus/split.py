@@ -32,11 +32,7 @@ class Tie(NamedTuple):
 
 
 def split_questions(
-    questions: Sequence[Question],
-    test_fraction: float,
-    seed: int,
-    split_by: SplitBy,
-    near_duplicates: NearDuplicates,
+    questions: Sequence[Question], test_fraction: float, seed: int, split_by: SplitBy, near_duplicates: NearDuplicates
 ) -> tuple[list[Question], list[Problem]]:
     """Questions with `split` set to `train` or `test`, in their order, and what was left out of train.
 
@@ -86,10 +82,7 @@ def assign_splits(
 
 
 def find_overlaps(
-    questions: Iterable[Question],
-    evaluation: Iterable[Question],
-    split_by: SplitBy,
-    near_duplicates: NearDuplicates,
+    questions: Iterable[Question], evaluation: Iterable[Question], split_by: SplitBy, near_duplicates: NearDuplicates
 ) -> dict[str, str]:
     """Questions that must not be trained on, since evaluation asks for the same: the reason by the id.
 

@@ -168,7 +168,8 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
         if config.cpu_threads:  # not bound to cores, which would be the same ones for each engine of a machine
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
             os.environ["OMP_NUM_THREADS"] = str(config.cpu_threads)  # Ray has set it by the CPUs that it was asked for
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
+        # All CPUs of this process: vLLM's own choice would leave one core idle for other work.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, sorted(os.sched_getaffinity(0)))))
         if (os.environ["VLLM_CPU_OMP_THREADS_BIND"], os.environ.get("OMP_NUM_THREADS")) == ("nobind", "1"):
             # Without OpenMP the model needs no process of its own, which would import all of vLLM once more.
             options["distributed_executor_backend"] = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
@@ -184,11 +185,6 @@ def count_adapter_places(num_adapters: int) -> int:
     On a CPU vLLM writes with the adapter in the last place where a request names none and shares a batch with one that does.
     """
     return num_adapters + 1
-
-
-def _available_cpus() -> str:
-    """All CPUs of this process as vLLM writes them, `0,1,5`. Its own choice would leave one core idle for other work."""
-    return ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
 
 
 class VllmEngine(VllmClient):
@@ -221,7 +217,9 @@ class VllmEngine(VllmClient):
             from vllm.usage.usage_lib import UsageContext
             from vllm.v1.engine.async_llm import AsyncLLM
 
-        options = build_image_options(config, images) | _build_adapter_options(config, max(len(adapters), adapter_places))
+        options = build_image_options(config, images)
+        if places := max(len(adapters), adapter_places):
+            options |= {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": count_adapter_places(places)}
         if rests:
             options["enable_sleep_mode"] = True
         engine_args = build_engine_args(config, disable_log_stats=True, **options)
@@ -287,12 +285,6 @@ class VllmEngine(VllmClient):
         """Stop the engine's processes."""
         super().close()
         self._engine.shutdown()
-
-
-def _build_adapter_options(config: EngineConfig, num_adapters: int) -> dict[str, Any]:
-    if not num_adapters:
-        return {}
-    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": count_adapter_places(num_adapters)}
 
 
 @contextlib.contextmanager

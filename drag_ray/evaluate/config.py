@@ -36,8 +36,7 @@ class EvaluateConfig(BaselineSections):
     """file of verdicts on the test questions (`drag-ray review`): only kept questions are evaluated, as edited; empty for the
     whole split"""
     baselines: tuple[BaselineName, ...] = Field(
-        default=(RawQuestion.name,),
-        description=f"policies to compare with; {describe_baselines()}",
+        default=(RawQuestion.name,), description=f"policies to compare with; {describe_baselines()}"
     )
     question_weights: tuple[float, ...] = ()
     """candidate weights of the question (see agent.question_weight). Each expanding policy gets the weight with the best result

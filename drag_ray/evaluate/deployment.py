@@ -73,11 +73,6 @@ def choose_candidates(policies: Collection[str], subject: str, retrievers: Colle
     return tuple(name for name in policies if name == Rerank.name or name in retrievers) or (subject,)
 
 
-def is_untrained(policy: str, trained: Collection[str]) -> bool:
-    """True if neither a policy nor what stands beside it is a reranker or was trained."""
-    return {Rerank.name, *trained}.isdisjoint(policy.split("+"))
-
-
 def compare_candidates(
     results: Mapping[str, Sequence[QuestionResult]],
     candidates: tuple[str, ...],
@@ -92,7 +87,8 @@ def compare_candidates(
         None where the measures are not those of searches, or the question was not searched as it stands.
     """
     tested = [measure for measure in measures if measure.name in TESTED]
-    untrained = [policy for policy in results if policy not in candidates and is_untrained(policy, trained)]
+    learned = {Rerank.name, *trained}  # neither a policy nor what stands beside it may be of these
+    untrained = [policy for policy in results if policy not in candidates and learned.isdisjoint(policy.split("+"))]
     if RawQuestion.name not in untrained or len(tested) < len(TESTED) or not set(TESTED) <= set(criterion.tested):
         return None
 

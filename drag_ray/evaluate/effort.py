@@ -84,10 +84,7 @@ EFFORT_LABELS = {
 
 
 def compute_efforts(
-    results: Mapping[str, Sequence[QuestionResult]],
-    criterion: Criterion,
-    prices: Prices,
-    resampling: Resampling,
+    results: Mapping[str, Sequence[QuestionResult]], criterion: Criterion, prices: Prices, resampling: Resampling
 ) -> dict[str, Effort]:
     """The effort of each policy that a model writes for.
 
@@ -150,12 +147,7 @@ def _tabulate_effort(rows: Sequence[QuestionResult], solved: Sequence[bool], pri
 
 
 def _build_effort(
-    rows: Sequence[QuestionResult],
-    solved: Sequence[bool],
-    table: Floats,
-    samples: Floats,
-    resampling: Resampling,
-    prices: Prices,
+    rows: Sequence[QuestionResult], solved: Sequence[bool], table: Floats, samples: Floats, resampling: Resampling, prices: Prices
 ) -> Effort:
     means = compute_means(table)[None, :]
 
@@ -207,9 +199,7 @@ class TurnSuccess:
 
 
 def compute_turns(
-    results: Mapping[str, Sequence[QuestionResult]],
-    question_ranks: Sequence[int | None] | None,
-    resampling: Resampling,
+    results: Mapping[str, Sequence[QuestionResult]], question_ranks: Sequence[int | None] | None, resampling: Resampling
 ) -> dict[str, tuple[TurnSuccess, ...]]:
     """Success by turn of each policy that searches more than once, up to the last turn that shows a page."""
     tables = {

@@ -73,9 +73,7 @@ def judge_results(
 
 
 def apply_judgements(
-    results: Mapping[str, Sequence[QuestionResult]],
-    trajectories: Mapping[str, Sequence[Trajectory]],
-    judgements: Judgements,
+    results: Mapping[str, Sequence[QuestionResult]], trajectories: Mapping[str, Sequence[Trajectory]], judgements: Judgements
 ) -> dict[str, list[QuestionResult]]:
     """The results with what each answer is worth to the judge."""
     applied = {}

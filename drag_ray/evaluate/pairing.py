@@ -29,11 +29,7 @@ class Side:
 
 
 def compare_evaluations(
-    first: Side,
-    second: Side,
-    prices: Prices,
-    num_resamples: int = 10_000,
-    report_dir: Path | None = None,
+    first: Side, second: Side, prices: Prices, num_resamples: int = 10_000, report_dir: Path | None = None
 ) -> tuple[Comparison, ReportContext]:
     """The policies of `second` against those of `first`: its first policy is the subject, the first of `first` the baseline.
 

@@ -171,11 +171,7 @@ class QuestionResult:
         return min(self.depth, max(self.top_k, self.count_shown(turn)))
 
 
-_PATHS = {
-    **name_paths("usage", RolloutUsage),
-    **name_paths("searches", SearchScore),
-    **name_paths("answer", AnswerScore),
-}
+_PATHS = {**name_paths("usage", RolloutUsage), **name_paths("searches", SearchScore), **name_paths("answer", AnswerScore)}
 
 
 def to_line(result: QuestionResult) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _LORA_OPTIONS = {"start", "lora_r", "lora_alpha", "lora_dropout", "target_module
 """Options that say nothing to a training of whole weights."""
 _OWN_DATA = ("data", "validation_data")
 _ADAPTER_OPTIONS = _LORA_OPTIONS | {
-    *("parts", "part_learning_rates", "max_length", "deepspeed", "liger", "compare_prompts", "halve_batch"),
+    *("parts", "part_learning_rates", "max_length", "deepspeed", "liger", "compare_prompts", "halve_batch")
 }
 """Options that say nothing to an encoder."""
 

@@ -200,11 +200,7 @@ class PolicyLearner:
         return {name: value.to(self._device) for name, value in batch.items()}
 
     def _update(
-        self,
-        rows: list[dict[str, Any]],
-        batches: list["_Prepared"],
-        sums: defaultdict[str, float],
-        of_rows: dict[str, _OfRow],
+        self, rows: list[dict[str, Any]], batches: list["_Prepared"], sums: defaultdict[str, float], of_rows: dict[str, _OfRow]
     ) -> tuple[float, float]:
         """Take a step of the optimizer; returns the loss and the norm of its gradient."""
         method, options = self._method, self._method.loss_options

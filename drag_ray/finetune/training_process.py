@@ -52,7 +52,7 @@ _CPU_ENVIRONMENT = {
 }
 _GPU_ENVIRONMENT = {
     # Batches are of many lengths, and blocks that cannot grow are kept for each: the recipe's SFT had 48 GiB without, 40 with it.
-    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"
 }
 
 

@@ -5,7 +5,6 @@ and only their scores come back, so that memory does not grow with the passages.
 """
 
 import logging
-import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
-from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.metrics import show_progress
 from drag_ray.cluster.tasks import ItemStep, Step, map_items
 from drag_ray.format.config import FormatConfig, TeacherConfig
 from drag_ray.format.row_parts import RowFiles, encode_rows
@@ -66,15 +64,14 @@ def score_rows(files: Sequence[RowFiles], config: FormatConfig, stage_dir: Path)
         for start in range(0, file.num_rows, _ROWS_PER_ITEM)
     ]
     scores = {file.parquet_path: [0.0] * file.num_rows for file in files}
-    total, recorder = sum(file.num_rows for file in files), open_stage_recorder(stage_dir)
+    total = sum(file.num_rows for file in files)
     _logger.info(f"teacher: {reader.model} reads {total:,} passages")
     steps = [Step(_PassagesWriter, (reader,)), Step(PairsReader, (reader,))]
-    with tqdm(desc="scoring", unit=" passages", total=total, mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
+    with show_progress(stage_dir, "scoring", "passages", "scored_passages", total) as advance:
         for place, made in map_items(steps, slices, reader.device, stage_dir):
             path, start, num_rows = slices[place]
             scores[path][start : start + num_rows] = [score for _, [score] in made]
-            progress.update(num_rows)
-            recorder.set_progress("scored_passages", int(progress.n), total)
+            advance(num_rows)
     for file in files:
         _add_scores(file, scores[file.parquet_path])
     return _compare(config.teacher.model, files)

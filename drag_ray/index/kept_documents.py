@@ -137,7 +137,7 @@ class KeptDocuments:
     def _list_read(self) -> pl.DataFrame:
         """The documents that were read; one that has changed since it was hashed has no content, so that it is read again."""
         read = self.listed.filter(~pl.col("is_kept"))
-        is_same = read["state"] == pl.Series([_read_state(Path(path)) for path in read["path"]], dtype=pl.String)
+        is_same = read["state"] == pl.Series([_read_state(Path(path))[0] for path in read["path"]], dtype=pl.String)
         return read.with_columns(content=pl.when(is_same).then("content").otherwise(pl.lit("")))
 
 
@@ -191,8 +191,9 @@ def find_kept(documents: Sequence[Path], root: Path, earlier_dir: Path | None, r
 
 def _list_contents(documents: Sequence[Path], root: Path, known: Mapping[tuple[str, str], str]) -> pl.DataFrame:
     """The documents, their bytes by what is known of those of a name and a state."""
-    now_ns, states = time.time_ns(), [_read_state(path) for path in documents]  # before their bytes are
-    settled = [state if state and int(state.split()[-1]) < now_ns - _SETTLED_NS else "" for state in states]
+    settled_ns, found_states = time.time_ns() - _SETTLED_NS, [_read_state(path) for path in documents]  # before their bytes are
+    states = [state for state, _ in found_states]
+    settled = [state if changed_ns < settled_ns else "" for state, changed_ns in found_states]
     names = [str(path).removeprefix(f"{_find_folder(root)}/") for path in documents]
     found = [known.get(key, "") for key in zip(names, states, strict=True)]
     with ThreadPoolExecutor() as pool:
@@ -206,11 +207,13 @@ def _find_folder(root: Path) -> Path:
     return root if root.is_dir() else root.parent
 
 
-def _read_state(path: Path) -> str:
-    """A mark that is another after every write of a document, where the file system keeps the time of the last change, with which
-    it ends and which no program sets; empty where it cannot be told."""
+def _read_state(path: Path) -> tuple[str, int]:
+    """A mark that is another after every write of a document, where the file system keeps the time of the last change, which no
+    program sets, and that time in nanoseconds; empty, and 0, where it cannot be told."""
     status = read_one("broken_file", str(path), path.stat)
-    return "" if isinstance(status, Problem) else f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
+    if isinstance(status, Problem):
+        return "", 0
+    return f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}", status.st_ctime_ns
 
 
 def _hash(path: Path) -> str:

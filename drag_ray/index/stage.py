@@ -46,8 +46,8 @@ from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
 
-# Copies from an object store, hidden: they are no files of the stage.
-_DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME, _METADATA_DIR_NAME = ".documents", ".questions", ".metadata"
+_COPIES = ".documents", ".questions", ".metadata"
+"""From an object store, hidden: they are no files of the stage."""
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _PARTS_AT_FULL_COST = 60
 """Parts of a document that may take all CPU seconds that a part may take, before the others are set aside."""
@@ -78,11 +78,11 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         DataError: no page, or no question where questions are asked for, could be read, or a page's picture is damaged before
             it is embedded.
     """
-    corpus = sections.corpus
+    corpus, index_dir = sections.corpus, folder.path / "search_index"
     _check(sections)
     root = _prepare_documents(corpus, folder)
-    questions_path = _locate_questions(corpus, root, folder)
-    metadata_path = _locate_metadata(corpus, folder)
+    questions_path = root / QUESTIONS_NAME if corpus.questions == COMMANDS else _locate(corpus.questions, _COPIES[1], folder)
+    metadata_path = _locate(corpus.metadata, _COPIES[2], folder)
     documents, problems = list_documents(root, questions_path, metadata_path)
     reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
@@ -91,8 +91,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     rows = kept.gather(part_paths, folder.path / document_parts.DIR_NAME)
     pages, page_problems = document_parts.merge_rows(rows, corpus.limit_pages)
     if pages.is_empty():
-        first = name_first(page_problems)
-        raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
+        what = f"{len(documents)} documents, but no page could be read.{name_first(page_problems)}"
+        raise DataError(f"corpus.documents {root}: {what}")
     metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
     drawn, question_problems = _read_questions(corpus, questions_path, pages, root, folder)
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
@@ -104,25 +104,14 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
-    earlier_dir = folder.earlier / "search_index" if folder.earlier else None
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search, metadata, earlier_dir, pages)
+    earlier_dir = folder.earlier / index_dir.name if folder.earlier else None
+    pages_path = folder.path / "pages.parquet"
+    folder.known.append(build_index(pages_path, index_dir, sections.search, metadata, earlier_dir, pages))
     counts = {"documents": len(documents), **kept.count(), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
-    if sections.embedding.model:
-        counts["windows"] = vector_parts.embed_texts(sections.embedding, folder.path / "search_index", folder)
-    if sections.image_embedding.model:
-        counts["embedded_pictures"] = vector_parts.embed_pictures(
-            sections.image_embedding, folder.path / "search_index", folder.path / image_store.DIR_NAME, folder
-        )
+    counts |= _embed(sections, index_dir, folder)
     # Until here a stage that is started again goes on with its parts.
-    for name in (
-        document_parts.DIR_NAME,
-        vector_parts.DIR_NAME,
-        vector_parts.IMAGES_DIR_NAME,
-        _DOCUMENTS_DIR_NAME,
-        _QUESTIONS_DIR_NAME,
-        _METADATA_DIR_NAME,
-    ):
+    for name in (document_parts.DIR_NAME, vector_parts.DIR_NAME, vector_parts.IMAGES_DIR_NAME, *_COPIES):
         shutil.rmtree(folder.path / name, ignore_errors=True)
     return {**counts, **count_problems(problems)}
 
@@ -149,6 +138,17 @@ def _check(sections: IndexSections) -> None:
         )
 
 
+def _embed(sections: IndexSections, index_dir: Path, folder: StageFolder) -> dict[str, int]:
+    """Write the vectors of the pages, of the kinds that are asked for; returns counts of each."""
+    counts: dict[str, int] = {}
+    if sections.embedding.model:
+        counts["windows"] = vector_parts.embed_texts(sections.embedding, index_dir, folder)
+    if sections.image_embedding.model:
+        images_dir = folder.path / image_store.DIR_NAME
+        counts["embedded_pictures"] = vector_parts.embed_pictures(sections.image_embedding, index_dir, images_dir, folder)
+    return counts
+
+
 def _count(pages: pl.DataFrame, questions: list[Question]) -> dict[str, int]:
     return {
         "pages": pages.height,
@@ -161,10 +161,8 @@ def _count(pages: pl.DataFrame, questions: list[Question]) -> dict[str, int]:
 
 
 def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
-    if is_uri(corpus.documents):
-        return fetch_files(corpus.documents, folder.path.resolve() / _DOCUMENTS_DIR_NAME)
     if corpus.documents != COMMANDS:
-        return Path(corpus.documents).expanduser().resolve()
+        return (_locate(corpus.documents, _COPIES[0], folder) or Path()).resolve()
     root = folder.path.resolve() / "documents"
     # The questions are written last, so a resumed stage can tell that the documents are whole.
     if (root / QUESTIONS_NAME).exists():
@@ -230,18 +228,11 @@ def _name_sources(problems: list[Problem], copies: dict[str, Path | None]) -> li
     return problems
 
 
-def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> Path | None:
-    if not corpus.questions:
-        return None
-    if is_uri(corpus.questions):
-        return fetch_files(corpus.questions, folder.path.resolve() / _QUESTIONS_DIR_NAME)
-    return root / QUESTIONS_NAME if corpus.questions == COMMANDS else Path(corpus.questions).expanduser()
-
-
-def _locate_metadata(corpus: CorpusConfig, folder: StageFolder) -> Path | None:
-    if is_uri(corpus.metadata):
-        return fetch_files(corpus.metadata, folder.path.resolve() / _METADATA_DIR_NAME)
-    return Path(corpus.metadata).expanduser() if corpus.metadata else None
+def _locate(source: str, copy_name: str, folder: StageFolder) -> Path | None:
+    """The place of a source of the user, or of its copy from an object store; None where there is none."""
+    if is_uri(source):
+        return fetch_files(source, folder.path.resolve() / copy_name)
+    return Path(source).expanduser() if source else None
 
 
 def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame) -> tuple[Metadata | None, list[Problem]]:

@@ -7,7 +7,6 @@ vectors are taken from there.
 
 import hashlib
 import logging
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -16,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
-from tqdm.auto import tqdm
 
-from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.metrics import show_progress
 from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import ConfigError, DataError, SearchIndexError
@@ -114,8 +112,9 @@ class PartEmbedder(ABC):
     def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """The rows of the pages that have vectors, once for each, and those: float32 (n, dimensions)."""
 
+    @cached_property
     @abstractmethod
-    def embed_probe(self) -> np.ndarray:
+    def probe(self) -> np.ndarray:
         """The vector of `PROBE`: float32 (dimensions,)."""
 
     def write(self, path: Path, rows: Sequence[int]) -> None:
@@ -127,7 +126,7 @@ class PartEmbedder(ABC):
         """
         numbers, embedded = self.embed(rows)
         keys = np.array([self.compute_key(row) for row in numbers], KEY_TYPE)
-        part = VectorPart(np.array(numbers, np.int64), embedded, self._probe, keys)
+        part = VectorPart(np.array(numbers, np.int64), embedded, self.probe, keys)
         with artifacts.whole_or_absent(path) as scratch, scratch.open("wb") as stream:
             np.savez(stream, **part._asdict())
 
@@ -138,10 +137,6 @@ class PartEmbedder(ABC):
         except tuple(_ERRORS.values()) as error:
             return {"pages": 0, "kind": type(error).__name__, "error": str(error)}
         return {"pages": len(row["rows"]), "kind": "", "error": ""}
-
-    @cached_property
-    def _probe(self) -> np.ndarray:
-        return self.embed_probe()
 
 
 class WindowEmbedder(PartEmbedder):
@@ -165,8 +160,8 @@ class WindowEmbedder(PartEmbedder):
         cut = [(row, window) for row in rows for window in self._embedder.cut(self.read_content(row))]
         return [row for row, _ in cut], self._embedder.embed_pages([window for _, window in cut])
 
-    def embed_probe(self) -> np.ndarray:
-        """See `PartEmbedder`."""
+    @cached_property
+    def probe(self) -> np.ndarray:
         return self._embedder.embed_queries([PROBE])[0]
 
     @cached_property
@@ -201,7 +196,7 @@ class PictureEmbedder(PartEmbedder):
     def embed(self, rows: Sequence[int]) -> tuple[Sequence[int], np.ndarray]:
         """See `PartEmbedder`; a page without a picture has no vector, the others one each."""
         keys = {row: key for row in rows if (key := self.read_content(row))}
-        vectors = [np.empty((0, len(self._probe)), np.float32)]
+        vectors = [np.empty((0, len(self.probe)), np.float32)]
         for start in range(0, len(keys), self._config.batch_size):  # so that few pictures are in memory
             batch = [*keys][start : start + self._config.batch_size]
             vectors.append(self._embedder.embed_images([self._open(row, keys[row]) for row in batch]))
@@ -218,8 +213,8 @@ class PictureEmbedder(PartEmbedder):
                 f"Run: rm -r {root.parent}, and the same command again: it reads the documents anew."
             ) from error
 
-    def embed_probe(self) -> np.ndarray:
-        """See `PartEmbedder`."""
+    @cached_property
+    def probe(self) -> np.ndarray:
         return self._embedder.embed_texts([PROBE])[0]
 
     @cached_property
@@ -340,18 +335,11 @@ def _embed_parts(
     known = set(kept.rows.tolist()) if kept else set[int]()
     plan = plan_parts(parts_dir, [row for row in range(num_pages) if row not in known])
     left = {path: part for path, part in plan.items() if not path.exists()}
-    recorder = open_stage_recorder(folder.path)
-    with tqdm(
-        desc="embedding",
-        unit=" pages",
-        total=num_pages,
-        initial=num_pages - sum(map(len, left.values())),
-        mininterval=0.5 if sys.stderr.isatty() else 5,
-    ) as progress:
+    done = num_pages - sum(map(len, left.values()))
+    with show_progress(folder.path, "embedding", "pages", "embedded_pages", num_pages, done) as advance:
         rows = [{"path": str(path), "rows": list(part)} for path, part in left.items()]
         for row in map_rows([embedder], rows, device, folder.path):
-            progress.update(count_pages(row))
-            recorder.set_progress("embedded_pages", int(progress.n), num_pages)
+            advance(count_pages(row))
     return list(plan)
 
 

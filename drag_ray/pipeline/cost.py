@@ -106,7 +106,11 @@ def format_costs(costs: list[StageCost], num_questions: int = 0) -> str:
     lines = [f"{'':<{width}}" + "".join(f"{name:>12}" for name in ("GPU hours", "CPU hours", "machines", "replies"))]
     lines += [f"{name:<{width}}" + "".join(f"{value:>12,.4g}" for value in values) for name, values in rows]
     lines += [line for cost in _list_collections(costs, num_questions) for line in _say(cost, num_questions)]
-    lines += [_say_policy(cost.address, policy) for cost in costs for policy in cost.policies]
+    lines += [
+        f"{cost.address}: {one.policy} solved {one.solved:,} questions, {one.machines / one.solved:.4g} each for machines"
+        for cost in costs
+        for one in cost.policies
+    ]
     return "\n".join(lines)
 
 
@@ -129,10 +133,6 @@ def _say(cost: StageCost, num_questions: int) -> list[str]:
             f"{more.gpu_hours:,.4g} GPU hours, {more.cpu_hours:,.4g} CPU hours, {more.total:,.4g}"
         )
     return said
-
-
-def _say_policy(address: str, cost: PolicyCost) -> str:
-    return f"{address}: {cost.policy} solved {cost.solved:,} questions, {cost.machines / cost.solved:.4g} each for machines"
 
 
 def format_json(costs: list[StageCost], num_questions: int = 0) -> str:

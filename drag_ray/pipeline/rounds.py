@@ -20,13 +20,7 @@ from drag_ray.engine.models.adapter import list_unserved
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
 from drag_ray.evaluate.evaluation_folder import read_results
-from drag_ray.evaluate.history import (
-    RoundEvaluation,
-    RoundResult,
-    choose_best,
-    compare_rounds,
-    format_history,
-)
+from drag_ray.evaluate.history import RoundEvaluation, RoundResult, choose_best, compare_rounds, format_history
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME
 from drag_ray.format.split import TRAIN, read_side

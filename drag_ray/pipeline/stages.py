@@ -99,10 +99,7 @@ STAGES: dict[str, Stage] = {
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
             version=4,
-            runtime_only_options=(
-                *_EMBEDDING_RUNTIME,
-                *("image_embedding.device", "image_embedding.batch_size"),
-            ),
+            runtime_only_options=(*_EMBEDDING_RUNTIME, *("image_embedding.device", "image_embedding.batch_size")),
             packages=(*READERS, "datasketch", "tantivy"),  # the last two find near-duplicates, and search
             checked_on_open=("page_images", "question_images"),
             listed_folders=("search_index", "search_index_segments", "vectors", "image_vectors"),

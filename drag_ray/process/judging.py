@@ -42,8 +42,7 @@ def _find_cases(
         return RolloutCases(None, None)
     counts_queries = config.reward == "opensearch_vl" and task in ANSWERING and gold and answer.strip() and queries
     return RolloutCases(
-        AnswerCase.find(question, gold, answer),
-        QueriesCase(question, tuple(gold), tuple(queries)) if counts_queries else None,
+        AnswerCase.find(question, gold, answer), QueriesCase(question, tuple(gold), tuple(queries)) if counts_queries else None
     )
 
 

@@ -202,9 +202,7 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
 
 def _summarise_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
     return turns.group_by("trajectory_id").agg(
-        num_turns=pl.len(),
-        num_invalid=(pl.col("action") == ActionKind.INVALID.value).sum(),
-        reward=pl.col("reward").sum(),
+        num_turns=pl.len(), num_invalid=(pl.col("action") == ActionKind.INVALID.value).sum(), reward=pl.col("reward").sum()
     )
 
 

@@ -17,13 +17,11 @@ REJECTED_NAME = "rejected.jsonl"
 PAGES_NAME = "left_out_pages.jsonl"
 JOURNAL_NAME = "drafts.jsonl"
 
-
 KindName = Literal["fact", "procedure", "user", "pages", "documents", "comparison", "path"]
 FilterName = Literal[
     "self_reference", "copied", "rank", "answerable", "needs_all", "closed_book", "other_pages", "one_search", "near_duplicate"
 ]
 RewritingName = Literal["anchored", "fuzzy"]
-
 
 WALKS: dict[KindName, tuple[int, bool]] = {
     "pages": (2, True),

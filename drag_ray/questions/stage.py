@@ -1,7 +1,6 @@
 """The questions stage: a model writes questions from pages of the index, and filters leave out what is not worth asking."""
 
 import logging
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +9,10 @@ from functools import partial
 from typing import Any, get_args
 
 import pyarrow as pa
-from tqdm.auto import tqdm
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.metrics import show_progress
 from drag_ray.corpus import image_store, question_images
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.links import read_links
@@ -106,7 +104,8 @@ def _plan(
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
     fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)
     orders = plan_orders(fit, settings.kinds, settings.limit, [page for page in pages if page.place in unfit])
-    counts = _count_pages(pages, unfit)
+    reasons = Counter(unfit.values())
+    counts = {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
     if not orders:
         raise DataError(
             f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
@@ -120,11 +119,6 @@ def _plan(
     return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
 
 
-def _count_pages(pages: Sequence[PageText], unfit: dict[Evidence, Unfit]) -> dict[str, Any]:
-    reasons = Counter(unfit.values())
-    return {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
-
-
 def _list_counts(counts: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value:,}" for name, value in counts.items() if name.startswith("left_out_") and value)
 
@@ -136,18 +130,16 @@ def _write_drafts(orders: Sequence[Order], sections: QuestionsSections, options:
     pending = [order for order in orders if order.id not in known]
     if known:
         _logger.info(f"questions: {len(orders) - len(pending)} of {len(orders)} are written already")
-    recorder, settings, spent = open_stage_recorder(options.run_dir), sections.rollout, ""
-    errors = Counter[str]()
-    with tqdm(desc="writing", unit=" questions", total=len(orders), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
-        progress.update(len(orders) - len(pending))
+    settings, spent, errors = sections.rollout, "", Counter[str]()
+    num_known = len(orders) - len(pending)
+    with show_progress(options.run_dir, "writing", "questions", "questions", len(orders), num_known) as advance:
         for number, draft in enumerate(_stream_drafts(pending, sections, options), start=1):
             if draft.reason == "budget":
                 spent = draft.detail
                 continue
             append_line(path, asdict(draft))
             known[draft.id] = draft
-            progress.update()
-            recorder.set_progress("questions", int(progress.n), len(orders))
+            advance(1)
             if draft.reason == "failed":
                 errors[draft.detail] += 1
             if number >= _JUDGED_FROM:

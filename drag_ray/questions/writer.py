@@ -45,7 +45,6 @@ _MAX_OTHER_PAGES = 3
 DRAFT_COLUMN = "draft"
 """of a worker's table, with a draft as JSON in each row"""
 
-
 _FILTERS_OF_REWRITINGS: tuple[FilterName, ...] = ("answerable", "closed_book", "other_pages")
 """Switched on for what is rewritten."""
 

@@ -90,12 +90,7 @@ def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
     turns = pl.DataFrame([row for trajectory in trajectories for row in _list_turns(trajectory)], _TURN_SCHEMA, orient="row")
     queries = _list_queries(turns)
     num_failed = sum(bool(trajectory.error) for trajectory in trajectories)
-    return {
-        "finished": len(trajectories) - num_failed,
-        "failed": num_failed,
-        **_count_turns(turns),
-        **_count_questions(queries),
-    }
+    return {"finished": len(trajectories) - num_failed, "failed": num_failed, **_count_turns(turns), **_count_questions(queries)}
 
 
 def count_files(paths: Iterable[Path]) -> dict[str, Any]:

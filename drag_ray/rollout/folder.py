@@ -34,7 +34,6 @@ IMAGES_DIR_NAME = "images"
 OWN_FILES = (CORRUPT_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME, RESET_NAME, LOGS_DIR_NAME)
 """What nobody reads but the run itself."""
 
-
 _ERROR = re.compile(r"\b[\w.]*(?:Error|Exception): \S.*")
 _REFERENCE = "See root cause above"
 """vLLM says so where its own process has told the cause."""

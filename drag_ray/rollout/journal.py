@@ -68,24 +68,20 @@ def begin_attempt(run_dir: Path) -> None:
     read or written.
     """
     with writing(run_dir):
-        _begin_attempt(run_dir)
-
-
-def _begin_attempt(run_dir: Path) -> None:
-    for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME):
-        folder = run_dir / name
-        folder.mkdir(parents=True, exist_ok=True)
-        artifacts.remove_scratch(folder)  # of a process that was killed while it wrote
-    if (run_dir / RESET_NAME).exists():
-        for path in list_files(run_dir, FAILURES_DIR_NAME):
-            path.unlink()
-        (run_dir / RESET_NAME).unlink()
-    for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
-        if not _is_whole(path):
-            (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
-            path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
-    forget_begun(run_dir)
-    drop_repeated(run_dir)
+        for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME):
+            folder = run_dir / name
+            folder.mkdir(parents=True, exist_ok=True)
+            artifacts.remove_scratch(folder)  # of a process that was killed while it wrote
+        if (run_dir / RESET_NAME).exists():
+            for path in list_files(run_dir, FAILURES_DIR_NAME):
+                path.unlink()
+            (run_dir / RESET_NAME).unlink()
+        for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
+            if not _is_whole(path):
+                (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
+                path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
+        forget_begun(run_dir)
+        drop_repeated(run_dir)
 
 
 def reset_failures(run_dir: Path) -> None:
@@ -238,12 +234,7 @@ def read_ids(path: Path) -> list[str]:
 def _write(folder: Path, table: pa.Table, engine: str) -> None:
     buffer = io.BytesIO()
     pq.write_table(
-        table,
-        buffer,
-        compression="zstd",
-        use_dictionary=False,
-        write_statistics=_WITH_STATISTICS,
-        compression_level=_LEVEL,
+        table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS, compression_level=_LEVEL
     )
     data = buffer.getvalue()
     name = f"part-{engine}{uuid.uuid4().hex[: 12 - _ENGINE_DIGITS]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"

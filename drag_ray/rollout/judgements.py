@@ -68,11 +68,6 @@ class Judgements:
         """The judges that were asked, and how, as `fingerprint_judge` says it."""
         return {one.judge for one in self.by_case.values()}
 
-    @property
-    def num_without_verdict(self) -> int:
-        """Replies that hold none."""
-        return sum(not one.verdict for one in self.by_case.values())
-
     def find_score(self, case: Case) -> float | None:
         """The score of the verdict; None without one."""
         judgement = self.by_case.get(case.key)
@@ -85,7 +80,7 @@ class Judgements:
         cost = config.engine.endpoint.compute_cost(read, written)
         return (
             f"Answers were judged by {config.engine.model}, as correct, partial or incorrect (1, .5, 0): {len(found):,} replies, "
-            f"{self.num_without_verdict} of them without a verdict; {read:,} tokens read, {written:,} written"
+            f"{sum(not one.verdict for one in found)} of them without a verdict; {read:,} tokens read, {written:,} written"
             f"{f', cost {cost:.4g}' if cost else ''}. Answers like a gold answer (ANLS* 1) are correct and empty ones "
             "incorrect without being judged; those without a verdict are left out."
         )
@@ -194,11 +189,8 @@ async def _open_engine(config: EngineConfig, folder: Path) -> AsyncGenerator[Gen
         finally:
             await endpoint.close()
         return
-    engine = VllmEngine(config, adapters=[config.adapter] if config.adapter else [])
-    try:
+    with contextlib.closing(VllmEngine(config, adapters=[config.adapter] if config.adapter else [])) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def _read_all(folder: Path) -> list[Judgement]:

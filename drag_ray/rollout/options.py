@@ -152,6 +152,7 @@ def build_options(
         check_functions_shown(engine.model, list_shown_functions(agent))
     agent.load_tools().check_index(index_dir.resolve())
     vectors_dir = find_vectors(index_dir, embed_dir, agent.retrieval, "agent.retrieval")
+    ask_endpoint = partial(build_endpoint_engine, run_dir.resolve() / SPENDING_NAME)
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(index_dir / "search_index").resolve(),
@@ -164,7 +165,7 @@ def build_options(
         max_tries=rollout.max_tries,
         image_dirs=_find_images(agent, index_dir.resolve(), written_dir),
         node_dir=rollout.node_dir,
-        build_engine=_choose_builder(engine, run_dir),
+        build_engine=ask_endpoint if engine.backend == "openai" else VllmEngine,
     )
 
 
@@ -190,7 +191,3 @@ def _find_images(agent: AgentConfig, index_dir: Path, written_dir: Path | None) 
 
 def _has_question_images(folder: Path) -> bool:
     return folder.name == question_images.DIR_NAME and folder.is_dir()
-
-
-def _choose_builder(engine: EngineConfig, run_dir: Path) -> BuildEngine:
-    return partial(build_endpoint_engine, run_dir.resolve() / SPENDING_NAME) if engine.backend == "openai" else VllmEngine

@@ -77,12 +77,7 @@ _POLL_S = 0.05
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
 
-SUMMARY_SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in COUNTS | WORKER_COUNTS),
-        ("errors", pa.list_(pa.string())),
-    ]
-)
+SUMMARY_SCHEMA = pa.schema([*((name, pa.int64()) for name in COUNTS | WORKER_COUNTS), ("errors", pa.list_(pa.string()))])
 """What a chunk reports when it is through."""
 
 

@@ -157,11 +157,7 @@ class HybridSearcher:
     """
 
     def __init__(
-        self,
-        searcher: Searcher,
-        dense: DenseSearcher,
-        depth: int = FUSED_DEPTH,
-        dense_weight: float | None = None,
+        self, searcher: Searcher, dense: DenseSearcher, depth: int = FUSED_DEPTH, dense_weight: float | None = None
     ) -> None:
         self._searcher = searcher
         self._dense = dense

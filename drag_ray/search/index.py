@@ -72,13 +72,12 @@ def build_index(
     metadata: Metadata | None = None,
     earlier_dir: Path | None = None,
     pages: pl.DataFrame | None = None,
-) -> IndexRecord:
+) -> Checksum:
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
     Pages are sorted by (file, page_number) and indexed on all cores; equal input gives equal rankings,
     whatever the number of cores and shards. Of a file, the texts of all pages are never in memory at once. A large index leaves
-    its segments beside it (see `segments`), so that an index of other pages is built of them.
-
+    its segments beside it (see `segments`), so that an index of other pages is built of them. Returns the checksum of the file.
     Args:
         metadata: of the files of these pages; None where nothing is said of them.
         earlier_dir: the folder of an index of the pages as they were before, whole; the result is the same without it.
@@ -104,14 +103,14 @@ def _write_index(
     metadata: Metadata | None,
     earlier_dir: Path | None,
     pages: pl.DataFrame | None,
-) -> IndexRecord:
+) -> Checksum:
     with ThreadPoolExecutor() as pool:  # a merge takes one core
         source = pool.submit(_settle_source, pages_path, pages)
         write_pages(pages_path if pages is None else pages, order, scratch / PAGES_NAME)
         settled = pool.submit(_settle_pages, scratch)
         documents = _write_metadata(metadata, scratch) if metadata else ()
         _write_tantivy(scratch, locate_segments(index_dir), config, documents, earlier_dir)
-        source_fingerprint, [checksum] = source.result(), settled.result()
+        [source_checksum], [checksum] = source.result(), settled.result()
     record = IndexRecord(
         fingerprint=artifacts.compute_fingerprint(checksum.sha256[:16], config.analyzer, version("tantivy"), INDEX_FORMAT),
         num_pages=len(order),
@@ -120,19 +119,19 @@ def _write_index(
         operator=config.operator,
         tantivy_version=version("tantivy"),
         source=os.path.relpath(pages_path, index_dir),
-        source_fingerprint=source_fingerprint,
+        source_fingerprint=source_checksum.sha256[:16],
         max_query_ms=config.max_query_ms,
     )
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
     write_checksums(scratch, [checksum])
-    return record
+    return source_checksum
 
 
-def _settle_source(path: Path, pages: pl.DataFrame | None) -> str:
-    """Write the pages into their file, if they are not there, and return its fingerprint."""
+def _settle_source(path: Path, pages: pl.DataFrame | None) -> list[Checksum]:
+    """Write the pages into their file, if they are not there, and return its checksum."""
     if pages is not None:
         write_source(path, pages)
-    return artifacts.compute_file_fingerprint(path)
+    return checksums.compute_checksums(path.parent, [path.name])
 
 
 def _settle_pages(scratch: Path) -> list[Checksum]:
@@ -317,9 +316,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def guard(
-    method: Callable[Concatenate[Index, Arguments], Result],
-) -> Callable[Concatenate[Index, Arguments], Result]:
+def guard(method: Callable[Concatenate[Index, Arguments], Result]) -> Callable[Concatenate[Index, Arguments], Result]:
     """A method that reads an index, with its errors over damaged files, and of memory, as SearchIndexErrors."""
 
     @wraps(method)

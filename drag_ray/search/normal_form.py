@@ -124,12 +124,8 @@ def _list_compositions(text: str) -> Iterator[tuple[int, int, str]]:
             continue
         start = run.start()
         for end in range(start + 1, run.end() + 1):
-            if end == run.end() or not _joins(text[end]):
+            if end == run.end() or not (unicodedata.category(text[end])[0] == "M" or _JOINING.match(text[end])):
                 form = unicodedata.normalize("NFKC", text[start:end])
                 if form != text[start:end]:
                     yield start, end, form
                 start = end
-
-
-def _joins(char: str) -> bool:
-    return unicodedata.category(char)[0] == "M" or bool(_JOINING.match(char))

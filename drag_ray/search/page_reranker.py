@@ -67,11 +67,7 @@ class PageRanker:
 
 
 def put_in_order(
-    hits: Hits,
-    scores: Mapping[Evidence, float],
-    top_k: int,
-    weight: float | Factors = 1.0,
-    first: Sequence[float] | None = None,
+    hits: Hits, scores: Mapping[Evidence, float], top_k: int, weight: float | Factors = 1.0, first: Sequence[float] | None = None
 ) -> Hits:
     """The `top_k` best of these pages by their scores, equal ones in the order that they had.
 

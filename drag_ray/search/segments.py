@@ -134,11 +134,7 @@ def _label(num_pages: int, rows: np.ndarray, labels: np.ndarray, used: np.ndarra
 
 
 def build_merged(
-    texts: pa.ChunkedArray,
-    update: Update,
-    dirs: tuple[Path, Path],
-    analyzer_name: str,
-    documents: Sequence[int] = (),
+    texts: pa.ChunkedArray, update: Update, dirs: tuple[Path, Path], analyzer_name: str, documents: Sequence[int] = ()
 ) -> bool:
     """Write the segments of an index, those that are kept and those of the new pages, and merge them into it.
 

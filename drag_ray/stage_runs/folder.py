@@ -27,7 +27,7 @@ from drag_ray.storage.artifacts import (
     write_json,
     write_list,
 )
-from drag_ray.storage.checksums import Damage, describe_damage
+from drag_ray.storage.checksums import Checksum, Damage, describe_damage
 from drag_ray.storage.file_access import make_private, writing
 
 _logger = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class StageFolder:
 
     Attributes:
         path: where the stage writes.
+        known: checksums of its files that need not be read again, from who has written them.
         earlier: the finished work that stays in its place until then, undamaged; None where there is none.
     """
 
@@ -64,6 +65,7 @@ class StageFolder:
         self.path = self._place = path
         self.identity = identity
         self.resumed = False
+        self.known: list[Checksum] = []
         self._lock: Any = None
         self._damage = damage
         self._repairs_in_place = repairs_in_place
@@ -134,7 +136,7 @@ class StageFolder:
         with writing(self.path):
             files = checksums.list_files(self.path, leave_out)
             paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
-            known = checksums.read_inner(self.path, paths, listed_folders)
+            known = [*self.known, *checksums.read_inner(self.path, paths, listed_folders)]
             write_list(self.path, manifest, checksums.compute_checksums(self.path, paths, known=known))
             if self.path != self._place:
                 self._give_place(self.path)

@@ -35,7 +35,9 @@ def read_commit() -> str:
 
 def read_machine() -> dict[str, Any]:
     """Processor, cores that this process may use, memory and GPUs of this host."""
-    names = [line.partition(":")[2].strip() for line in _read_cpuinfo().splitlines() if line.startswith("model name")]
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": names[0] if names else platform.processor(),
@@ -44,11 +46,6 @@ def read_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "gpus": _list_gpus(),
     }
-
-
-def _read_cpuinfo() -> str:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _list_gpus() -> list[str]:

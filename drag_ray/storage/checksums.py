@@ -95,13 +95,8 @@ def read_inner(folder: Path, paths: Iterable[str], places: Iterable[str]) -> Ite
             listed = parse_list((folder / place / LIST_NAME).read_text(encoding="utf-8"))
             inner = [one._replace(path=f"{place}/{one.path}") for one in listed if f"{place}/{one.path}" in there]
             written_ns = (folder / place / LIST_NAME).stat().st_mtime_ns
-            yield from (one for one in inner if _is_as_listed(folder / one.path, one.bytes, written_ns))
-
-
-def _is_as_listed(path: Path, num_bytes: int, written_ns: int) -> bool:
-    """True if a file has this size, and was not written after this time."""
-    status = path.stat()
-    return status.st_size == num_bytes and status.st_mtime_ns <= written_ns
+            found = ((one, (folder / one.path).stat()) for one in inner)
+            yield from (one for one, now in found if now.st_size == one.bytes and now.st_mtime_ns <= written_ns)
 
 
 def format_list(checksums: Iterable[Checksum]) -> str:
@@ -137,9 +132,10 @@ def find_damage(
     small = [checksum for checksum in quick if checksum.bytes <= _SMALL_BYTES]
     num_bytes = itertools.accumulate(max(_OPEN_BYTES, checksum.bytes) for checksum in small)
     read = whole_looks.union(checksum for checksum, total in zip(small, num_bytes, strict=True) if total <= _MAX_QUICK_BYTES)
+    looked = [*whole_looks, *quick]
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        found = pool.map(lambda checksum: _look_at(folder, checksum, checksum in read), [*whole_looks, *quick])
-        return sorted(damage for damage in found if damage)
+        reasons = pool.map(lambda checksum: compare(folder / checksum.path, checksum, checksum in read), looked)
+        return sorted(Damage(checksum.path, reason) for checksum, reason in zip(looked, reasons, strict=True) if reason)
 
 
 def compare(path: Path, checksum: Checksum, whole: bool = True) -> str:
@@ -187,8 +183,3 @@ def _compute_checksum(folder: Path, path: str, trust_names: bool) -> Checksum:
         named = _NAMED_BY_HASH.fullmatch(Path(path).name) if trust_names else None
         sha256 = named[named.lastgroup or 0] if named else hashlib.file_digest(stream, "sha256").hexdigest()
     return Checksum(path, num_bytes, sha256)
-
-
-def _look_at(folder: Path, checksum: Checksum, whole: bool) -> Damage | None:
-    reason = compare(folder / checksum.path, checksum, whole)
-    return Damage(checksum.path, reason) if reason else None

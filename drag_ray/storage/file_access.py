@@ -49,7 +49,8 @@ def reading(path: Path, remedy: str = _VERIFY) -> Generator[None]:
         advice = "Check its permissions and its disk." if is_of_disk else remedy
         raise ArtifactError(f"{path}: cannot be read ({problem}). {advice}") from error
     except BaseException as error:
-        if not _is_of_decoder(error):
+        is_of_decoder = type(error).__module__.partition(".")[0] in _DECODERS
+        if not (is_of_decoder or isinstance(error, ValueError | EOFError | RecursionError)):
             raise
         raise ArtifactError(f"{path}: not what was written ({_first_line(error)}). {remedy}") from error
 
@@ -99,10 +100,6 @@ def create_mark(path: Path) -> bool:
         except FileExistsError:
             return False
     return True
-
-
-def _is_of_decoder(error: BaseException) -> bool:
-    return isinstance(error, ValueError | EOFError | RecursionError) or type(error).__module__.partition(".")[0] in _DECODERS
 
 
 def _first_line(said: object) -> str:

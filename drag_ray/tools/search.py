@@ -16,9 +16,7 @@ class SearchArguments(Arguments):
 
 
 TOOL = Function(
-    name="search_documents",
-    description="Search the document collection and see the best pages.",
-    arguments=SearchArguments,
+    name="search_documents", description="Search the document collection and see the best pages.", arguments=SearchArguments
 )
 
 
@@ -36,8 +34,4 @@ class AnswerArguments(Arguments):
     """The pages that the answer is taken from."""
 
 
-ANSWER = Function(
-    name="provide_answer",
-    description="Give the final answer to the question.",
-    arguments=AnswerArguments,
-)
+ANSWER = Function(name="provide_answer", description="Give the final answer to the question.", arguments=AnswerArguments)

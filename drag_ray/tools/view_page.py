@@ -27,10 +27,4 @@ def view_page(arguments: PageArguments, workspace: Workspace) -> Observation:
     return Observation(f"{name} of {page.total_pages}", (ObservedImage(page.image, name),))
 
 
-TOOL = Tool(
-    name="view_page",
-    description="See the picture of a page.",
-    arguments=PageArguments,
-    run=view_page,
-    shows_images=True,
-)
+TOOL = Tool(name="view_page", description="See the picture of a page.", arguments=PageArguments, run=view_page, shows_images=True)

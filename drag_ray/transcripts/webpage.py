@@ -11,10 +11,6 @@ def render_page(template: str, **values: Any) -> str:
     Text is escaped: a model can write anything.
     """
     environment = Environment(
-        loader=PackageLoader("drag_ray", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader("drag_ray", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template(template).render(**values)

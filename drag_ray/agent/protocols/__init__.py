@@ -34,16 +34,17 @@ class ActionProtocol(ABC):
     """what an action looks like, for the option's text"""
     stop: tuple[str, ...]
     """strings that end a reply, so that it holds one action"""
-    shows_functions: bool
+    shows_functions: bool = False
     """whether the chat template shows the agent's functions to the model; otherwise the system prompt says it all"""
     observation_role: Literal["user", "tool"] = "user"
     """who speaks when the model is told what its action led to"""
     final_request: str
     """asks for the answer in the last reply"""
 
-    @abstractmethod
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
-        """The agent's functions as the chat template shows them, in OpenAI's form: these, and giving the answer."""
+        """The agent's functions as the chat template shows them, in OpenAI's form: these, and giving the answer; none where the
+        system prompt says it all."""
+        return ()
 
     @abstractmethod
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
@@ -78,6 +79,11 @@ class ActionProtocol(ABC):
     @abstractmethod
     def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
         """A reply that answers."""
+
+
+def begin_in_tags(thinking: bool) -> str:
+    """The beginning of instructions for actions in tags."""
+    return "Think first, inside <think></think>. Then give" if thinking else "Reply with"
 
 
 def collapse_spaces(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from drag_ray.agent.protocols import Action, ActionProtocol
+from drag_ray.agent.protocols import Action, ActionProtocol, begin_in_tags
 from drag_ray.agent.protocols.written_call import CallError, find_call, read_tool_call
 from drag_ray.engine.generate import render_reasoning
 from drag_ray.tools.function import Function
@@ -32,8 +32,7 @@ class RankingProtocol(ActionProtocol):
         return tuple(function.describe() for function in _list_tools(functions))
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
-        form = f"{think} {wanted}, best first, in this form:\n<answer>[3, 1, 2]</answer>"
+        form = f"{begin_in_tags(thinking)} {wanted}, best first, in this form:\n<answer>[3, 1, 2]</answer>"
         names = [function.name for function in _list_tools(functions)]
         return f"{form}\nTo look closer before you do, call one function a reply: {', '.join(names)}." if names else form
 

@@ -8,10 +8,7 @@ from drag_ray.agent.protocols.ranking import RankingProtocol
 from drag_ray.agent.protocols.tags import TagsProtocol
 from drag_ray.errors import ConfigError
 
-_PROTOCOLS: tuple[ActionProtocol, ...] = (
-    TagsProtocol(),
-    FunctionCallsProtocol(),
-)
+_PROTOCOLS: tuple[ActionProtocol, ...] = (TagsProtocol(), FunctionCallsProtocol())
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 """Those that an agent can be told to write its searches and answers in."""
 KNOWN_PROTOCOLS = PROTOCOLS | {RankingProtocol.name: RankingProtocol()}

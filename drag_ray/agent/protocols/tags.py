@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from drag_ray.agent.protocols import Action, ActionProtocol, collapse_spaces
+from drag_ray.agent.protocols import Action, ActionProtocol, begin_in_tags, collapse_spaces
 from drag_ray.engine.generate import render_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH
@@ -17,7 +16,6 @@ class TagsProtocol(ActionProtocol):
     name = "tags"
     summary = "<think>, <search> and <answer>"
     stop = ("</search>", "</answer>")
-    shows_functions = False
     final_request = "This is your last reply: give your answer now, inside <answer></answer>."
 
     _OPENED = re.compile(r"<(search|answer)>")
@@ -25,15 +23,11 @@ class TagsProtocol(ActionProtocol):
     """A citation ends at its own tag, or where another one begins."""
     _PAGE = re.compile(r"(.+)#([0-9]{1,9})", re.DOTALL)
 
-    def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
-        return ()
-
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
         forms = [f"<search>{wanted}</search>"]
         if may_answer:
             forms.append("<answer>the answer <cite>file#page</cite></answer>")
-        return "\n".join([f"{think} exactly one action:", *forms])
+        return "\n".join([f"{begin_in_tags(thinking)} exactly one action:", *forms])
 
     def _read(self, reasoning: str, rest: str, functions: Sequence[Function]) -> Action:
         opened = list(self._OPENED.finditer(rest))

@@ -86,10 +86,7 @@ _SKIPPED = {
     "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",  # the same once more, for older programs
 }
 _CHARACTERS = {f"{_W}tab": "\t", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
-_NOTES = {
-    f"{_W}footnoteReference": ("footnotes", f"{_W}footnote"),
-    f"{_W}endnoteReference": ("endnotes", f"{_W}endnote"),
-}
+_NOTES = {f"{_W}footnoteReference": ("footnotes", f"{_W}footnote"), f"{_W}endnoteReference": ("endnotes", f"{_W}endnote")}
 _FORMULA = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _PICTURE = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr"
 _SHIFTS = {"superscript": raise_text, "subscript": lower_text}

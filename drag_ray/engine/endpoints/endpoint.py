@@ -62,10 +62,7 @@ def _tell_response(message: Message) -> Message:
     content = message["content"]
     if isinstance(content, str):
         return {"role": "user", "content": f"{_OPENED}{content}{_CLOSED}"}
-    return {
-        "role": "user",
-        "content": [{"type": "text", "text": _OPENED}, *content, {"type": "text", "text": _CLOSED}],
-    }
+    return {"role": "user", "content": [{"type": "text", "text": _OPENED}, *content, {"type": "text", "text": _CLOSED}]}
 
 
 _NO_KEY = "none"

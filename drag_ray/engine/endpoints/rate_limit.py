@@ -53,12 +53,9 @@ class RateLimit:
 def read_pause(status: int, headers: Mapping[str, str]) -> float:
     """Seconds for which the endpoint wants no more requests; 0 where it does not say."""
     said = [headers.get("retry-after", "")] if status == 429 else []
-    said += [headers.get(f"x-ratelimit-reset-{what}", "") for what in ("requests", "tokens") if _is_used_up(headers, what)]
+    used_up = [what for what in ("requests", "tokens") if headers.get(f"x-ratelimit-remaining-{what}") == "0"]
+    said += [headers.get(f"x-ratelimit-reset-{what}", "") for what in used_up]
     return max(map(_read_seconds, said), default=0.0)
-
-
-def _is_used_up(headers: Mapping[str, str], what: str) -> bool:
-    return headers.get(f"x-ratelimit-remaining-{what}") == "0"
 
 
 def _read_seconds(text: str) -> float:

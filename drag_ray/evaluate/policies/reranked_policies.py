@@ -8,18 +8,15 @@ for and written in processes beside it, so that it never waits for all of it.
 
 import logging
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tqdm import tqdm
-
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rerank import Rerank
-from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.metrics import show_progress
 from drag_ray.cluster.nodes import free_gpus, takes_gpus
 from drag_ray.cluster.tasks import ItemStep, Step, map_items, run_task
 from drag_ray.evaluate.deployment import Latency
@@ -114,13 +111,11 @@ def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, reranker: 
     steps = [Step(_PagesFinder, (search,)), Step(_PairsWriter, (reranker, search.index_dir)), Step(PairsReader, (config,))]
     read: list[ReadPages] = [ReadPages([], [], {}) for _ in asked]
     _logger.info(f"rerank: {config.model} reads what is found for {len(asked):,} questions")
-    recorder = open_stage_recorder(stage_dir)
-    with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
+    with show_progress(stage_dir, "reading", "questions", "read_questions", len(asked)) as advance:
         for place, made in map_items(steps, items, config.device, stage_dir):
             for number, (found, scores) in enumerate(made, start=place * _QUESTIONS_PER_ITEM):
                 read[number] = ReadPages(found.hits, found.features, dict(zip(found.pages, scores, strict=True)))
-            progress.update(len(made))
-            recorder.set_progress("read_questions", int(progress.n), len(asked))
+            advance(len(made))
     num_pages = sum(len(one.scores) for one in read)
     _logger.info(f"rerank: {num_pages:,} pages were read")
     return read

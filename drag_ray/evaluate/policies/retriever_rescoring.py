@@ -114,10 +114,7 @@ def search_by_both(
         return list(map_parts(search, rollouts, _NUM_AT_ONCE, index_dir))
 
     found: dict[str, list[Trajectory]] = {}
-    for names, search in (
-        (policies, SearchAsAsked(hybrid, index_dir)),
-        (weighting, SearchTermsBeside(hybrid, index_dir)),
-    ):
+    for names, search in ((policies, SearchAsAsked(hybrid, index_dir)), (weighting, SearchTermsBeside(hybrid, index_dir))):
         found |= rescore_with_retriever(trajectories, names, Hybrid.name, partial(search_on_cluster, search))
     return found
 

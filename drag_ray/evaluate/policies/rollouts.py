@@ -57,11 +57,7 @@ class RolledOut:
 
 
 def roll_out(
-    models: Sequence[ModelPolicy],
-    questions: Sequence[Question],
-    sections: EvaluateSections,
-    inputs: Inputs,
-    folder: StageFolder,
+    models: Sequence[ModelPolicy], questions: Sequence[Question], sections: EvaluateSections, inputs: Inputs, folder: StageFolder
 ) -> RolledOut:
     """Ask every policy the questions.
 

@@ -86,10 +86,7 @@ class Difference:
 
 
 def build_tables(
-    results: Mapping[str, Sequence[QuestionResult]],
-    pairs: Sequence[Pair],
-    measures: Sequence[Measure],
-    resampling: Resampling,
+    results: Mapping[str, Sequence[QuestionResult]], pairs: Sequence[Pair], measures: Sequence[Measure], resampling: Resampling
 ) -> tuple[dict[str, Table], dict[Pair, Table]]:
     """The table of each policy, and for each pair that of its reference, whose values may depend on the policy.
 
@@ -130,10 +127,7 @@ def _has_model(results: Sequence[QuestionResult]) -> bool:
 
 
 def build_differences(
-    tables: Mapping[str, Table],
-    references: Mapping[Pair, Table],
-    measures: Sequence[Measure],
-    resampling: Resampling,
+    tables: Mapping[str, Table], references: Mapping[Pair, Table], measures: Sequence[Measure], resampling: Resampling
 ) -> list[list[Difference]]:
     """For each pair the difference in each measure."""
     if not references:

@@ -50,10 +50,7 @@ class Row:
 
 
 def build_rows(
-    results: Mapping[str, Sequence[QuestionResult]],
-    pairs: Sequence[Pair],
-    measures: Sequence[Measure],
-    resampling: Resampling,
+    results: Mapping[str, Sequence[QuestionResult]], pairs: Sequence[Pair], measures: Sequence[Measure], resampling: Resampling
 ) -> tuple[Row, ...]:
     """The rows of the measures, with a difference for each pair of (policy, reference).
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 LEAST_ADVANTAGE = 1e-6
 """Equal rewards may differ by rounding, and then they differ from their mean."""
 
-
 _OAPL_BETA = 0.01
 """Value in advantage of one nat between a reply's log-probabilities now and when it was sampled; the lower, the further an
 advantage moves the policy."""

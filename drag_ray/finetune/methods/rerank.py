@@ -17,13 +17,7 @@ from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.relevance import RerankerNote, find_answers, write_note, write_prompt
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import TrainError
-from drag_ray.finetune.methods.judged_pages import (
-    NOTHING_TO_COMPARE,
-    JudgedPassage,
-    diagnose_order,
-    name_question,
-    read_passage,
-)
+from drag_ray.finetune.methods.judged_pages import NOTHING_TO_COMPARE, JudgedPassage, diagnose_order, name_question, read_passage
 from drag_ray.finetune.methods.method import AdapterMethod, TrainerOptions
 from drag_ray.finetune.rows.tokenized_rows import PAGES, RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 from drag_ray.search.config import RELEVANCE_INSTRUCTION

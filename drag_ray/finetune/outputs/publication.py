@@ -14,13 +14,7 @@ from typing import Any
 from peft import PeftModel
 
 from drag_ray.agent.record import write_record
-from drag_ray.engine.models.adapter import (
-    BaseModel,
-    check_adapter_fits,
-    is_reward_model,
-    read_base_model,
-    write_base_model,
-)
+from drag_ray.engine.models.adapter import BaseModel, check_adapter_fits, is_reward_model, read_base_model, write_base_model
 from drag_ray.engine.models.embedded import EMBEDDED, MINILM
 from drag_ray.engine.models.model_files import WEIGHTS_PATTERN
 from drag_ray.engine.models.model_folder import locate_model, resolve_model
@@ -37,10 +31,7 @@ from drag_ray.storage.artifacts import compute_file_fingerprint
 from drag_ray.storage.file_access import list_folder, writing
 
 CARD_NAME = "README.md"
-_EMBEDDED_ORIGINS = {
-    EMBEDDED: "HuggingFaceTB/SmolLM2-135M-Instruct",
-    MINILM: "sentence-transformers/all-MiniLM-L6-v2",
-}
+_EMBEDDED_ORIGINS = {EMBEDDED: "HuggingFaceTB/SmolLM2-135M-Instruct", MINILM: "sentence-transformers/all-MiniLM-L6-v2"}
 _LOSSES = ("first_loss", "last_loss", "eval_loss_before", "eval_loss_after", "eval_pair_accuracy")
 
 _CARD = """
@@ -111,12 +102,7 @@ _OF_ENCODER = CardKind(
 
 
 def write_card(
-    folder: Path,
-    kind: CardKind,
-    settings: FinetuneConfig,
-    base: BaseModel,
-    counts: dict[str, Any],
-    fingerprints: dict[str, str],
+    folder: Path, kind: CardKind, settings: FinetuneConfig, base: BaseModel, counts: dict[str, Any], fingerprints: dict[str, str]
 ) -> None:
     """Write `README.md` beside the weights."""
     from huggingface_hub import ModelCard, ModelCardData

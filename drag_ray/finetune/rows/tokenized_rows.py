@@ -72,7 +72,6 @@ _Row = TypeVar("_Row")
 PAIR_SIDES = ("chosen", "rejected")
 """The two replies of a preference pair, in the order that TRL takes them in."""
 
-
 PAGES = "pages"
 """The column of a question's pages, where these are compared with each other."""
 

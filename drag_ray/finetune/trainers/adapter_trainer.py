@@ -46,11 +46,6 @@ def is_cudnn_sound() -> bool:
     return (torch.backends.cudnn.version() or 0) >= _FIRST_SOUND_CUDNN
 
 
-def uses_cudnn() -> bool:
-    """True if this process may come to use cuDNN's attention."""
-    return torch.cuda.is_available() and torch.backends.cuda.cudnn_sdp_enabled()
-
-
 def describe_attention(model: Any, use_gpu: bool) -> str:
     """A description of the model's attention: implementation, kernels that are allowed, version and GPU."""
     implementation = model.config._attn_implementation
@@ -108,7 +103,7 @@ class FiniteSteps(Trainer):
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         if not math.isfinite(loss) and self.state.global_step == 0:
             cause = "No weight has changed yet, so one of these rows is broken, or the base model is in this finetune.dtype."
-        elif math.isfinite(loss) and uses_cudnn():
+        elif math.isfinite(loss) and torch.cuda.is_available() and torch.backends.cuda.cudnn_sdp_enabled():
             cause = f"The loss is finite, so the way back from it is at fault, most likely cuDNN's attention: {CUDNN_BUG}."
         else:
             cause = (

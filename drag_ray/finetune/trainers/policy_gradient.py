@@ -16,15 +16,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
-from drag_ray.finetune.losses import (
-    LOSSES,
-    Aggregation,
-    DrawnTokens,
-    LossName,
-    LossOptions,
-    compute_engine_gap,
-    compute_kl,
-)
+from drag_ray.finetune.losses import LOSSES, Aggregation, DrawnTokens, LossName, LossOptions, compute_engine_gap, compute_kl
 from drag_ray.finetune.start import use_start
 from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, find_rows
 

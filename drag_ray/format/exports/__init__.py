@@ -5,10 +5,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-EXPORTS = (
-    "llama_factory",
-    "ms_swift",
-)
+EXPORTS = ("llama_factory", "ms_swift")
 """The trainers."""
 
 if TYPE_CHECKING:

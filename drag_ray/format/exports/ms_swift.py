@@ -8,14 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import NotRequired, Required, TypedDict
 
 from drag_ray.engine.generate import Message, join_text
-from drag_ray.format.columns import (
-    Example,
-    PreferenceExample,
-    RewardedExample,
-    Row,
-    ScoredExample,
-    SupervisedExample,
-)
+from drag_ray.format.columns import Example, PreferenceExample, RewardedExample, Row, ScoredExample, SupervisedExample
 from drag_ray.format.exporter import Exporter
 
 

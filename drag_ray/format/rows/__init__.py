@@ -5,15 +5,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-OF_TURNS = (
-    "sft_query",
-    "sft_trajectory",
-    "sft_context",
-    "rejection",
-    "dpo",
-    "reward",
-    "rl_steps",
-)
+OF_TURNS = ("sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "reward", "rl_steps")
 """Formats that teach a policy its turns, in the order in which a reader of the options sees them."""
 OF_PAGES = ("relevance",)
 """Formats whose rows are questions with pages, and no part of any conversation."""

@@ -51,8 +51,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         .with_row_index("place")
     )
     rejected = candidates.select(
-        *("question_id", "state"),
-        *(pl.col(name).name.prefix("rejected_") for name in ("said", "gain", "place")),
+        *("question_id", "state"), *(pl.col(name).name.prefix("rejected_") for name in ("said", "gain", "place"))
     )
     is_right = ~pl.col("task").is_in(ANSWERING) | pl.col("found")
     pairs = (

@@ -15,14 +15,7 @@ import polars as pl
 from drag_ray.format.columns import ReplyRow, reply_to_example
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import (
-    is_improvement,
-    is_usable,
-    keep_first,
-    render_searches,
-    select_best_queries,
-    select_replies,
-)
+from drag_ray.format.selection import is_improvement, is_usable, keep_first, render_searches, select_best_queries, select_replies
 from drag_ray.format.tables import ScoredPart
 
 _FROM_BEST = ("query", "gain", "rank_score", "evidence_rank")

@@ -5,12 +5,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-INTERCHANGES = (
-    "drag",
-    "atif",
-    "madqa",
-    "v_retrver",
-)
+INTERCHANGES = ("drag", "atif", "madqa", "v_retrver")
 """The formats; the first one is that of `drag-ray import` and `drag-ray export` unless another one is named."""
 
 ELSEWHERE = {"v_retrver": "recipes.v_retrver.interchange"}

@@ -161,7 +161,8 @@ class _RecordReader:
         )
 
     def _read_answer(self, iteration: Record, place: Record) -> Turn:
-        reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
+        reasoning, said = _read_reasoning(iteration), iteration.get("answer")
+        answer = to_encodable(", ".join(map(str, said)) if isinstance(said, list) else str(said or ""))
         citations = _read_pages(iteration, "citations") if iteration.get("citations") else ()
         reply = self._protocol.render_answer(answer, citations, reasoning)
         of_answer: Record = {"action": ActionKind.ANSWER, "query": "", "answer": Answer(answer, citations)}
@@ -178,11 +179,7 @@ def to_record(trajectory: Trajectory) -> Record:
         "id": trajectory.id,
         "question_id": trajectory.question_id,
         "question": trajectory.question,
-        "ground_truth": {
-            "answers": list(trajectory.answers),
-            "answer_locations": locations,
-            "category": trajectory.category,
-        },
+        "ground_truth": {"answers": list(trajectory.answers), "answer_locations": locations, "category": trajectory.category},
         "iterations": [_to_iteration(turn, trajectory.top_k) for turn in trajectory.turns],
         "final_answer": [trajectory.final_answer.text] if trajectory.final_answer.text else [],
         "final_citations": [_to_citation(page) for page in trajectory.final_answer.citations],
@@ -251,10 +248,6 @@ def _read_preset(record: Record) -> str:
     sampling = record.get("sampling_config")
     name = _read_note(sampling, "name") if isinstance(sampling, dict) else _read_note(record, "sampling_config")
     return name or "default"
-
-
-def _join_answers(answer: Any) -> str:
-    return to_encodable(", ".join(str(item) for item in answer) if isinstance(answer, list) else str(answer or ""))
 
 
 INTERCHANGE = Interchange(read_trajectories, write_trajectories, rebuilds=True, has_orders=False)

@@ -18,7 +18,6 @@ _one_at_a_time = threading.Lock()
 """The OCR engine of a process is not made for several threads."""
 _NUM_KEPT = 64
 
-
 _kept: dict[str, list[str]] = {}
 """The rows of the pictures that were read last, by their keys, which stand for their bytes: the samples of a question are likely
 to ask for the same page, and a call that is late has not read in vain."""

@@ -32,11 +32,7 @@ def correct_perspective(image: Image.Image, arguments: PerspectiveArguments) -> 
     corners = [(x * image.width, y * image.height) for x, y in places]
     width, height = _measure(corners)
     straight = image.transform(
-        (width, height),
-        Image.Transform.PERSPECTIVE,
-        _solve(corners, width, height),
-        Image.Resampling.BICUBIC,
-        fillcolor="white",
+        (width, height), Image.Transform.PERSPECTIVE, _solve(corners, width, height), Image.Resampling.BICUBIC, fillcolor="white"
     )
     return Changed(straight, f"part of {arguments.image} from the front")
 

@@ -98,7 +98,6 @@ class EnlargingModel:
 load_enlarging_model = cache(EnlargingModel)
 """The model of a file, once a process. Raises what `EnlargingModel` does."""
 
-
 MAX_FACTOR = 4
 _PERCENT = 80
 _THRESHOLD = 2
@@ -119,18 +118,11 @@ def make_tool(options: ToolOptions) -> Tool:
     def super_resolve(image: Image.Image, arguments: SuperResolutionArguments) -> Changed:
         size = (image.width * arguments.factor, image.height * arguments.factor)
         check_size(*size)
-        larger = _enlarge(image, size, model) if model else _interpolate(image, size, arguments.factor)
+        made = model.enlarge(image) if model else image  # whose scale may be another
+        larger = made if made.size == size else made.resize(size, Image.Resampling.LANCZOS)
+        if not model:
+            larger = larger.filter(ImageFilter.UnsharpMask(arguments.factor, _PERCENT, _THRESHOLD))
         return Changed(larger, f"{arguments.image} with {arguments.factor} times the resolution")
 
     description = "See a small image with more pixels."
     return make_image_tool("super_resolution", description, SuperResolutionArguments, super_resolve)
-
-
-def _enlarge(image: Image.Image, size: tuple[int, int], model: EnlargingModel) -> Image.Image:
-    """Enlarge the image by the model, and resize it where the model's scale is another."""
-    made = model.enlarge(image)
-    return made if made.size == size else made.resize(size, Image.Resampling.LANCZOS)
-
-
-def _interpolate(image: Image.Image, size: tuple[int, int], factor: int) -> Image.Image:
-    return image.resize(size, Image.Resampling.LANCZOS).filter(ImageFilter.UnsharpMask(factor, _PERCENT, _THRESHOLD))

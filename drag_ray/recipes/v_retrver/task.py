@@ -66,7 +66,6 @@ INSTRUCTIONS = (
     "the one that fits the query best first."
 )
 
-
 _CANDIDATES = "\n\nCandidates:"
 _NUMBER = re.compile(r"\n\n\(\d+\) (?:image_\d+\n)?")
 

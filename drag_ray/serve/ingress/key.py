@@ -31,7 +31,6 @@ _MIN_KEY_CHARS = 16
 _MAKE_KEY = "python -c 'import secrets; print(secrets.token_urlsafe())'"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
-
 Groups = frozenset[str] | None
 """Of documents that a key may see; None where nothing is said, and where requests need no key."""
 

@@ -110,7 +110,8 @@ class Relay:
                 scope["method"], url, headers=headers, data=data, allow_redirects=False
             ) as response:
                 has_begun = True
-                await send({"type": "http.response.start", "status": response.status, "headers": _list_headers(response)})
+                returned = [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _NOT_RETURNED]
+                await send({"type": "http.response.start", "status": response.status, "headers": returned})
                 async for chunk in response.content.iter_any():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -186,7 +187,3 @@ def _to_text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
-
-
-def _list_headers(response: Any) -> list[tuple[bytes, bytes]]:
-    return [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _NOT_RETURNED]

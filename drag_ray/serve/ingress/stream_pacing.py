@@ -22,7 +22,6 @@ _MESSAGES_PER_S = 1000
 _SPREAD = 0.5
 """of an interval, by which it varies at random: streams that begin together would otherwise go on sending together"""
 
-
 _MAX_EVENT_TOKENS = 64
 _MIN_STEP_S = 0.001
 """Events that follow one another faster were not waiting for the engine."""

@@ -49,10 +49,7 @@ _INSTRUCTIONS = (
     "their text, `read_page` the whole text of a page, `ask` lets an agent search and answer with the pages that say so."
 )
 _Question = Annotated[str, Field(description="what somebody wants to know, in plain words; empty only beside images")]
-_Images = Annotated[
-    list[str] | None,
-    Field(description="pictures that the question is about, as data: URLs; null for none"),
-]
+_Images = Annotated[list[str] | None, Field(description="pictures that the question is about, as data: URLs; null for none")]
 _Model = Annotated[
     str, Field(description="base model or adapter that searches, `question` for none; empty for the endpoint's own choice")
 ]

@@ -297,13 +297,7 @@ class SearchService:
             yield model, agent.model_copy(update=changes)
 
     def _build_rollouts(
-        self,
-        index: PageIndex,
-        model: ServedModel,
-        agent: AgentConfig,
-        depth: int,
-        max_turns: int,
-        images: RequestImages | None,
+        self, index: PageIndex, model: ServedModel, agent: AgentConfig, depth: int, max_turns: int, images: RequestImages | None
     ) -> Rollouts:
         async def generate(request: Request) -> Generation:
             async with self._limits.limit_reply():

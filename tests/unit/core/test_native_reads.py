@@ -40,7 +40,7 @@ from drag_ray.rollout.failures import read_failures
 from drag_ray.rollout.journal import drop_rollouts_without_images
 from drag_ray.search import ranker, vectors
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
+from drag_ray.search.index import build_index, read_record
 from drag_ray.search.page_table import map_texts
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors, VectorsRecord, write_vectors
@@ -101,7 +101,8 @@ def rank_vectors(root: Path) -> object:
 
 def index_anew(root: Path) -> object:
     with tempfile.TemporaryDirectory() as scratch:
-        return build_index(root / "index" / "pages.parquet", Path(scratch, "index"), SearchConfig()).num_pages
+        build_index(root / "index" / "pages.parquet", Path(scratch, "index"), SearchConfig())
+        return read_record(Path(scratch, "index")).num_pages
 
 
 def read_corpus_part(root: Path) -> object:
