@@ -84,6 +84,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     questions_path = _locate_questions(corpus, root, folder)
     metadata_path = _locate_metadata(corpus, folder)
     documents, problems = list_documents(root, questions_path, metadata_path)
+    asked, question_problems = _read_questions(corpus, questions_path, root, folder)
     reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
     _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
@@ -94,10 +95,15 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
     metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
-    drawn, question_problems = _read_questions(corpus, questions_path, pages, root, folder)
+    drawn, lost = check_evidence(asked, set(pages.select("file", "page_number").iter_rows()))
+    if asked and not drawn:
+        raise DataError(
+            f"corpus.questions {questions_path}: no question with an evidence page in the corpus.{name_first(lost)} "
+            "The questions must name files as the pages do."
+        )
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
-    problems += page_problems + metadata_problems + question_problems + overlaps
+    problems += page_problems + metadata_problems + question_problems + lost + overlaps
     problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path, corpus.metadata: metadata_path})
     kept.write(rows, pages, folder.path, reading)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(rows))
@@ -124,7 +130,10 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         _METADATA_DIR_NAME,
     ):
         shutil.rmtree(folder.path / name, ignore_errors=True)
-    return {**counts, **count_problems(problems)}
+    counted = count_problems(problems)
+    if counted["set_aside"]:
+        _logger.warning(f"set aside: {counted['set_aside']:,}, each with place and reason in the stage's problems.jsonl")
+    return {**counts, **counted}
 
 
 def _check(sections: IndexSections) -> None:
@@ -254,19 +263,14 @@ def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame)
 
 
 def _read_questions(
-    corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame, root: Path, folder: StageFolder
+    corpus: CorpusConfig, path: Path | None, root: Path, folder: StageFolder
 ) -> tuple[list[Question], list[Problem]]:
+    """The questions, whatever they name. They are read before the documents, which are read again where this file is mended."""
     if path is None:
         return [], []
     store = ImageStore(folder.path / question_images.DIR_NAME)
     images = QuestionImages(store, question_images.list_folders(path, root), corpus.page_image_max_pixels)
     found, problems = read_questions(path, corpus.allow_unanswerable, images)
-    keys = set(pages.select("file", "page_number").iter_rows())
-    kept, lost = check_evidence(found, keys)
-    problems += lost
-    if not kept:
-        raise DataError(
-            f"corpus.questions {path}: no question with an evidence page in the corpus.{name_first(problems)} "
-            "The questions must name files as the pages do."
-        )
-    return kept, problems
+    if not found:
+        raise DataError(f"corpus.questions {path}: no question could be read.{name_first(problems)} See docs/documents.md.")
+    return found, problems
