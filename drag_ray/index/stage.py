@@ -87,7 +87,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     asked, question_problems = _read_questions(corpus, questions_path, root, folder)
     reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
-    _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
+    told = "documents: {read_documents:,} to read, {kept_documents:,} kept as they were, {removed_documents:,} removed"
+    _logger.info(told.format_map(kept.count()))
     part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
     rows = kept.gather(part_paths, folder.path / document_parts.DIR_NAME)
     pages, page_problems = document_parts.merge_rows(rows, corpus.limit_pages)
