@@ -25,6 +25,7 @@ SECRET_ERROR = "secret"
 _ARGPARSE_PREFIX = "error parsing CLI: "
 _MAX_LINE_CHARS = 10_000
 _UNKNOWN = "unrecognized arguments: "
+_SECTION_VALUE = re.compile(r'value for field "(\w+)" from source')
 
 
 def _check_variable(name: str) -> str:
@@ -202,6 +203,9 @@ def _takes_several(annotation: Any) -> bool:
 
 def _explain_argument(message: str, options: Sequence[str]) -> str:
     """The message of argparse about an argument, with the option that was probably meant."""
+    if section := _SECTION_VALUE.search(message):
+        same_name = [f", or {option}" for option in options if option.endswith(f".{section[1]}")]
+        return f"command line: --{section[1]} is a section. Set one of its options{''.join(same_name)}. `--help` lists them."
     reason = message.removeprefix(_ARGPARSE_PREFIX)
     unknown = [word.partition("=")[0] for word in reason.split() if word.startswith("--")] if _UNKNOWN in reason else []
     close = [match for name in unknown for match in difflib.get_close_matches(name, options, n=1)]

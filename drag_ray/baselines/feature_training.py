@@ -59,7 +59,7 @@ def fit(questions: Sequence[Question], index: "PageSearcher", depth: int, search
     found = _find(questions, index, depth)
     words = QuestionWords([question.question for question, _, _ in found])
     if len(found) < _LEAST_QUESTIONS:
-        _logger.warning(f"features: {len(found)} training questions find their evidence, {_LEAST_QUESTIONS} are needed")
+        _logger.warning(f"features keep the order: {len(found)} training questions find evidence, {_LEAST_QUESTIONS} are needed")
         return FeatureModel(num_questions=len(found))
     fold = draw_folds([question for question, _, _ in found], seed)
     values: list[Floats] = [np.empty(0)] * len(found)

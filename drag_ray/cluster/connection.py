@@ -131,6 +131,7 @@ _WORKER_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     FORMAT_VARIABLE: "text",
     "DS_LOG_LEVEL": "error",
+    "RAY_SERVE_SLOW_STARTUP_WARNING_S": "600",  # an engine takes a minute and more, which is said before
     **SERVING_ENVIRONMENT,
 }
 """Defaults for the processes that Ray starts. A variable that is set where the job starts goes before."""

@@ -67,7 +67,7 @@ def read_one(kind: Kind, place: str, read: Callable[P, T], *args: P.args, **kwar
     except PageZeroError as error:
         return Problem(place, str(error), "page_zero")
     except DataError as error:
-        return Problem(place, str(error), kind)
+        return Problem(place, str(error).removeprefix(f"{place}: "), kind)
     except Exception as error:
         return Problem(place, f"cannot be read ({type(error).__name__}: {error}). Repair it or remove it.", kind)
 

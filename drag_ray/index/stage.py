@@ -84,9 +84,11 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     questions_path = root / QUESTIONS_NAME if corpus.questions == COMMANDS else _locate(corpus.questions, _COPIES[1], folder)
     metadata_path = _locate(corpus.metadata, _COPIES[2], folder)
     documents, problems = list_documents(root, questions_path, metadata_path)
+    asked, question_problems = _read_questions(corpus, questions_path, root, folder)
     reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
-    _logger.info(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kept.count().items()))
+    told = "documents: {read_documents:,} to read, {kept_documents:,} kept as they were, {removed_documents:,} removed"
+    _logger.info(told.format_map(kept.count()))
     part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
     rows = kept.gather(part_paths, folder.path / document_parts.DIR_NAME)
     pages, page_problems = document_parts.merge_rows(rows, corpus.limit_pages)
@@ -94,10 +96,15 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
         what = f"{len(documents)} documents, but no page could be read.{name_first(page_problems)}"
         raise DataError(f"corpus.documents {root}: {what}")
     metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
-    drawn, question_problems = _read_questions(corpus, questions_path, pages, root, folder)
+    drawn, lost = check_evidence(asked, set(pages.select("file", "page_number").iter_rows()))
+    if asked and not drawn:
+        raise DataError(
+            f"corpus.questions {questions_path}: no question with an evidence page in the corpus.{name_first(lost)} "
+            "The questions must name files as the pages do."
+        )
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
-    problems += page_problems + metadata_problems + question_problems + overlaps
+    problems += page_problems + metadata_problems + question_problems + lost + overlaps
     problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path, corpus.metadata: metadata_path})
     kept.write(rows, pages, folder.path, reading)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(rows))
@@ -113,7 +120,10 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     # Until here a stage that is started again goes on with its parts.
     for name in (document_parts.DIR_NAME, vector_parts.DIR_NAME, vector_parts.IMAGES_DIR_NAME, *_COPIES):
         shutil.rmtree(folder.path / name, ignore_errors=True)
-    return {**counts, **count_problems(problems)}
+    counted = count_problems(problems)
+    if counted["set_aside"]:
+        _logger.warning(f"set aside: {counted['set_aside']:,}, each with place and reason in the stage's problems.jsonl")
+    return {**counts, **counted}
 
 
 def _check(sections: IndexSections) -> None:
@@ -245,19 +255,14 @@ def _read_metadata(corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame)
 
 
 def _read_questions(
-    corpus: CorpusConfig, path: Path | None, pages: pl.DataFrame, root: Path, folder: StageFolder
+    corpus: CorpusConfig, path: Path | None, root: Path, folder: StageFolder
 ) -> tuple[list[Question], list[Problem]]:
+    """The questions, whatever they name. They are read before the documents, which are read again where this file is mended."""
     if path is None:
         return [], []
     store = ImageStore(folder.path / question_images.DIR_NAME)
     images = QuestionImages(store, question_images.list_folders(path, root), corpus.page_image_max_pixels)
     found, problems = read_questions(path, corpus.allow_unanswerable, images)
-    keys = set(pages.select("file", "page_number").iter_rows())
-    kept, lost = check_evidence(found, keys)
-    problems += lost
-    if not kept:
-        raise DataError(
-            f"corpus.questions {path}: no question with an evidence page in the corpus.{name_first(problems)} "
-            "The questions must name files as the pages do."
-        )
-    return kept, problems
+    if not found:
+        raise DataError(f"corpus.questions {path}: no question could be read.{name_first(problems)} See docs/documents.md.")
+    return found, problems

@@ -1,6 +1,7 @@
 """The stages as data: what each reads, which options it depends on, and which of them change nothing but where it runs.
 
 What is declared here is all that a stage is given: the sections of its config.py and the folders that it reads (see `inputs`).
+`runner` runs them, and skips those for which nothing of this has changed.
 """
 
 import importlib

@@ -2,7 +2,7 @@
 
 A user can always search for the question, so a query that finds no more than that is worth nothing, and one that finds less does
 harm. As in s3 (https://arxiv.org/abs/2505.14146, "gain beyond RAG") the reward is the difference to it, here of the utility of
-the rank (`agent.scores.compute_utility`). Of a later search counts what it adds to the best before it.
+the rank (`agent.scores`). Of a later search counts what it adds to the best before it. The columns are those of `turns`.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence

@@ -140,7 +140,7 @@ def format_statistics(figures: dict[str, Any]) -> str:
         row("Questions", "questions"),
         row("  with a success (yield)", "questions_with_success", "questions"),
         ("  successful queries a question", f"{figures['successful_queries_per_question']:.2f}", ""),
-        ("  preference pairs a question", f"{figures['preference_pairs_per_question']:.2f}", ""),
+        ("  pairs a question: one found, one missed", f"{figures['preference_pairs_per_question']:.2f}", ""),
         row("First searches", "first_searches"),
         row("  better than the question", "first_wins", "first_searches"),
         row("  worse than the question", "first_losses", "first_searches"),

@@ -1,4 +1,4 @@
-"""A trajectory as other programs see one, a list of steps, and the trajectory of such a list.
+"""A trajectory as other programs see one, a list of steps, and the trajectory of such a list: for `interchange`.
 
 A step is a message to the policy, or its reply together with what it led to. What has no place in another format (evidence, hits,
 sampling and so on) travels in it as *own fields*, under `OWN_KEY`. Of these nothing is believed that can be computed.

@@ -19,7 +19,7 @@ def count_yields(searches: pl.DataFrame) -> dict[str, int]:
     """The yields of all searches of some questions.
 
     A preference pair is a query that found evidence within top_k and one that did not, asked in the same state; each distinct
-    query counts once in its state. What the format stage makes of them is fewer, by its margin and its limits. Returns
+    query counts once in its state. Rows of the format `dpo` are others: they compare gains, the question's own too. Returns
     questions_with_success, distinct_successful_queries (within their questions) and preference_pairs. `searches`: columns
     question_id, state (what stands for the conversation before the query), query_key and found, which may be hashes; without
     searches that failed.

@@ -253,7 +253,7 @@ def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) 
 def say_start(num_engines: int, options: WorkerOptions) -> None:
     """Say that engines start, which is silent and takes a minute or two."""
     logs_dir = options.run_dir / LOGS_DIR_NAME
-    _logger.info(f"engines: {num_engines} of {options.engine.model} start, in a minute or two; their output: {logs_dir}")
+    _logger.info(f"engines: starting {num_engines} with {options.engine.model}, in a minute or two; their output: {logs_dir}")
 
 
 def _make_actor(spec: EngineSpec) -> Any:

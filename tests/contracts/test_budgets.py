@@ -33,7 +33,7 @@ LINES = {
     "rl": 1_030,
     "rollout": 3_140,
     "search": 3_280,
-    "serve": 5_380,
+    "serve": 5_390,
     "stage_runs": 780,
     "storage": 950,
     "tools": 2_390,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 446
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_340
+TEST_LINES = 54_350
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

@@ -152,7 +152,7 @@ def test_the_pinned_lists_hold_the_fixed_packages() -> None:
 
 def test_the_tree_names_what_is_there() -> None:
     tree = (ROOT / "docs" / "concepts.md").read_text().partition("## The tree")[2]
-    for name in re.findall(r"\b([a-z_]+\.(?:py|yaml))\b", tree):
+    for name in re.findall(r"\b([a-z_/]+\.(?:py|yaml))\b", tree):
         assert (ROOT / name).exists() or (ROOT / "drag_ray" / name).exists() or list(ROOT.glob(f"drag_ray/*/{name}")), name
     packages = {path.parent.name for path in (ROOT / "drag_ray").glob("*/__init__.py")}
     assert {name for name in packages if f"{name}/" not in tree} == set()

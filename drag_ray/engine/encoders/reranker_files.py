@@ -110,4 +110,6 @@ def _is_causal(config: RerankConfig, source: str) -> bool:
 
 def refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
     """The error for a model that cannot be read."""
-    return ConfigError(f"{config.section}.model {config.model!r}: cannot be read as a model ({error}).")
+    is_there = Path(config.model).expanduser().exists()
+    problem = "cannot be read as a model" if is_there else "no such folder (train it first), and no model of the Hugging Face Hub"
+    return ConfigError(f"{config.section}.model {config.model!r}: {problem} ({error}).")

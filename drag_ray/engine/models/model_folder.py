@@ -49,9 +49,7 @@ def locate_model(model: str, option: str) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=list(_FILES)))
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{option} {model!r}: no such folder, and no model that the Hugging Face Hub gives us ({error})."
-        ) from None
+        raise ConfigError(f"{option} {model!r}: no such folder, and no model of the Hugging Face Hub ({error}).") from None
 
 
 def _fetch(uri: str) -> Path:

@@ -145,15 +145,17 @@ def read_request(request_type: type[RequestT], fields: Mapping[str, Any]) -> Req
     try:
         return request_type.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
-        raise RefusalError(400, _describe_problems(error)) from None
+        raise RefusalError(400, _describe_problems(error, request_type)) from None
 
 
-def _describe_problems(error: ValidationError) -> str:
+def _describe_problems(error: ValidationError, request_type: type[BaseModel]) -> str:
     """The first problems of a request, key by key."""
     located = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
+    has_unknown = any(problem["type"] == "extra_forbidden" for problem in error.errors())
+    known = f" The fields are {', '.join(request_type.model_fields)}." if has_unknown else ""
     problems = [f"{key[:80]}: {removed.FIELDS.get(key, message)}" for key, message in located]
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
-    return "; ".join(problems[:_MAX_PROBLEMS]) + more + "."
+    return "; ".join(problems[:_MAX_PROBLEMS]) + more + "." + known
 
 
 class Answer(BaseModel):

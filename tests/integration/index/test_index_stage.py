@@ -136,6 +136,14 @@ def test_documents_without_a_readable_page_are_an_error(tmp_path, documents_dir)
         run_index(tmp_path, documents=str(documents_dir / "broken.pdf"), questions="")
 
 
+def test_questions_that_cannot_be_read_are_refused_before_the_documents(tmp_path, documents_dir):
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"id": "q1", "frage": "?", "evidence": [["rotor", 1]]}\n')
+    with pytest.raises(DataError, match=r"no question could be read\. First problem: .*jsonl:1: column 'question'"):
+        run_index(tmp_path, documents=str(documents_dir), questions=str(questions))
+    assert not (tmp_path / "run" / "index" / "parts").exists()
+
+
 def test_own_documents_have_none_of_the_embedded_questions(tmp_path, documents_dir):
     counts, _ = run_index(tmp_path / "alone", documents=str(documents_dir))
     assert counts["pages"] > 0

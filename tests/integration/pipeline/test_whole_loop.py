@@ -100,7 +100,7 @@ def test_every_stage_finished(finished_run: Path) -> None:
 
 
 def test_an_engine_serves_all_stages_that_ask_its_model(finished_run: Path) -> None:
-    started = re.findall(r"engines: 1 of (\S+) start", finished_run.with_name("run.log").read_text(errors="replace"))
+    started = re.findall(r"engines: starting 1 with (\S+),", finished_run.with_name("run.log").read_text(errors="replace"))
     assert started == ["embedded", str(finished_run / "finetune" / "merged")]
 
 

@@ -85,6 +85,7 @@ def test_a_wrong_file_names_the_key_the_file_and_what_is_allowed(tmp_path: Path,
         ("--no-engine.sedes=1", r"Did you mean --no-engine\.seeds\?"),
         ("--agent.top-k", r"argument --agent\.top-k: expected one argument\. `--help` lists"),
         ("runs/mine", r"unrecognized arguments: runs/mine\. `--help` lists"),
+        ("--questions=my.jsonl", r"--questions is a section\. Set one of its options, or --corpus\.questions\. `--help` lists"),
     ],
 )
 def test_an_argument_that_is_no_option_is_refused_with_the_one_that_was_meant(argument: str, message: str) -> None:

@@ -352,7 +352,7 @@ def test_a_model_that_ranks_nothing_is_refused(tmp_path: Path) -> None:
     for model, reason in (
         (embedding, "is a BertModel of 2 labels"),
         (classes, "of 3 labels"),
-        (tmp_path, "cannot be read as a model"),
+        (tmp_path / "encoder", r"no such folder \(train it first\), and no model of the Hugging Face Hub"),
     ):
         for look in (find_files, load_reranker):
             with pytest.raises(ConfigError, match=reason):

@@ -177,7 +177,7 @@ def test_a_failure_between_turns_ends_the_stream_with_an_error_that_tells_nothin
         ({"question": "a", "preset": "hot"}, 400, "preset: .*greedy"),
         ({"question": "a", "seed": -1}, 400, "seed: "),
         ({"question": "a", "question_weight": 0}, 400, "question_weight: "),
-        ({"question": "a", "messages": []}, 400, "messages: Extra inputs are not permitted"),
+        ({"question": "a", "messages": []}, 400, r"messages: Extra inputs are not permitted\. The fields are images, question"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_the_engine_is(
