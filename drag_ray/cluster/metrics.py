@@ -41,6 +41,8 @@ TRAINING_GAUGES = {
     "train_reply_tokens": "tokens of a reply",
     "train_without_search": "share of its rollouts that neither search nor call a tool",
     "train_repetitive": "share of its replies that go round in circles",
+    "train_copied": "share of its searches that hold the whole question",
+    "train_eval_reward": "mean reward of the validation questions, the last time that they were asked",
     "train_spread": "variance of the rewards of a question's rollouts",
 }
 """By the fields of a point of the curve, after `train_`."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from drag_ray.engine.models.adapter_weights import is_finite
 from drag_ray.engine.models.model_files import PROJECTOR_MODULES, VISION_MODULES
 from drag_ray.errors import NotFiniteError, TrainError
 
@@ -53,7 +54,7 @@ def check_trained(before: Any, after: Any, parts: Collection[str]) -> None:
     a weight is not finite, and TrainError where a part is as it was, or another one has changed."""
     old, changed = dict(before.named_parameters()), set[str]()
     for name, weight in after.named_parameters():
-        if not weight.isfinite().all():
+        if not is_finite(weight):
             raise NotFiniteError(f"the trained model: {name} is not finite. Train again with a lower finetune.learning_rate.")
         if not weight.equal(old[name]):
             changed.add(find_part(name))

@@ -168,6 +168,7 @@ class Course:
         figures = describe(score(paths, self._sections.process))
         self._ledger.add({"event": "validated", "step": step, "figures": figures})
         self._write_curve()
+        self._recorder.set_point({"eval_reward": figures["reward"]})
         _logger.info(f"rl step {step}/{self._settings.steps}: reward {figures['reward']:.3g} in validation")
 
     def _choose_best(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from factories import asked_at, build_question, build_search, build_trajectory, write_trajectories
 
+from drag_ray.cluster.metrics import StageRecorder
 from drag_ray.errors import ArtifactError, TrainError
 from drag_ray.finetune.losses import LOSSES
 from drag_ray.pipeline.run_config import RunConfig
@@ -132,8 +133,11 @@ def test_dull_questions_are_made_up_for_by_the_next_within_bounds(tmp_path: Path
     assert more["learned_questions"] == 3
 
 
-def test_a_limit_stops_after_its_step_and_the_next_start_goes_on_behind_it(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+def test_a_limit_stops_after_its_step_and_the_next_start_goes_on_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, points = Machine(tmp_path), list[dict[str, float]]()
+    monkeypatch.setattr(StageRecorder, "set_point", lambda _, point: points.append(point))
     for limit, step in ((0.15, 3), (0.15, 3), (0.25, 4)):  # the same limit holds at the next start too
         with pytest.raises(TrainError, match=rf"rl step {step}: .*beyond rl.max_kl {limit}"):
             take(machine, tmp_path, max_kl=limit, steps=4)
@@ -141,6 +145,7 @@ def test_a_limit_stops_after_its_step_and_the_next_start_goes_on_behind_it(tmp_p
     assert [step for step, _ in machine.trained] == [1, 2, 3, 4]
     validated = StepLedger(tmp_path / "steps.jsonl").read_figures("validated")
     assert sorted(validated) == [0, 2, 4]  # that of step 4 was due when it stopped
+    assert [point["eval_reward"] for point in points if "eval_reward" in point] == [of["reward"] for of in validated.values()]
 
 
 @pytest.mark.parametrize(("rewards", "best"), [((0.1, math.nan, 0.5), 4), ((math.nan, 0.5, math.nan), 2), ([math.nan] * 3, 4)])
