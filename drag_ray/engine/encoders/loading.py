@@ -37,8 +37,8 @@ def load_encoder(
     try:
         return kind(str(folder), device=chosen, local_files_only=True, model_kwargs=weights, **options)
     except Exception as error:  # the library raises what it meets in a folder that it does not understand
-        reason = str(error).partition("\n")[0][:300]
-        raise ConfigError(f"{option} {str(folder)!r}: cannot be read by sentence-transformers ({reason}). Name another.") from None
+        why = str(error).partition("\n")[0][:300]
+        raise ConfigError(f"{option} {str(folder)!r}: cannot be read by sentence-transformers ({why}). Name another.") from None
 
 
 def limit_tokens(model: Any, max_tokens: int) -> int:
