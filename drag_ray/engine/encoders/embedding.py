@@ -11,7 +11,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
-from drag_ray.engine.encoders.loading import embed, limit_tokens, load_encoder
+from drag_ray.engine.encoders.loading import check_vocabulary, embed, limit_tokens, load_encoder
 from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.engine.models.tokens import cut_windows
 from drag_ray.errors import ConfigError
@@ -40,8 +40,8 @@ class Embedder:
         device: of `load_encoder`.
 
     Raises:
-        ConfigError: as `locate_model` and `load_encoder`, its vectors are compared neither by cosines nor by inner products, or
-            it reads less than the windows hold.
+        ConfigError: as `locate_model`, `load_encoder` and `check_vocabulary`, its vectors are compared neither by cosines nor by
+            inner products, or it reads less than the windows hold.
     """
 
     def __init__(self, config: EmbeddingConfig, device: str = "cpu") -> None:
@@ -50,6 +50,7 @@ class Embedder:
         if not (folder / "modules.json").is_file():  # the library would make up how the vectors of tokens become one
             raise ConfigError(f"{folder}: no modules.json. {_OPTION} must be a model of sentence-transformers.")
         self._model: Any = load_encoder(SentenceTransformer, folder, _OPTION, config.dtype, device)
+        check_vocabulary(self._model, _OPTION, config.model)
         self._tokenizer: Any = self._model.tokenizer
         self._check()
         self._normalises = self._model.similarity_fn_name == "cosine" or isinstance(self._model[-1], Normalize)

@@ -1,8 +1,8 @@
 """A classifier of sequences in 8 bits on a CPU: exported to ONNX when it is loaded, and run by ONNX Runtime.
 
-The weights of what is read token by token are rounded to 8 bits per column, and what goes through them per batch, so that the
-score of a text depends a little on those beside it. The head, which makes the logits, stays in 32 bits. Nothing that was exported
-is kept: an export takes seconds, and no file can be half written or of other weights.
+The weights of what is read token by token are rounded to 8 bits per column (to 7 where a processor needs that), and what goes
+through them per batch, so that the score of a text depends a little on those beside it. The head, which makes the logits, stays
+in 32 bits. Nothing that was exported is kept: an export takes seconds, and no file can be half written or of other weights.
 """
 
 import io
@@ -52,7 +52,7 @@ class Int8Classifier(torch.nn.Module):
         add_pre_process_metadata(read)  # else the library advises a step that changes nothing here
         with tempfile.TemporaryDirectory(prefix="drag-ray-int8-") as folder:
             path = Path(folder) / "model.onnx"
-            options: dict[str, Any] = {"per_channel": True, "weight_type": QuantType.QInt8}
+            options: dict[str, Any] = {"per_channel": True, "weight_type": QuantType.QInt8, "reduce_range": _saturates()}
             quantize_dynamic(read, path, op_types_to_quantize=["MatMul"], **options)
             self._session = _open(onnxruntime, path.read_bytes())
 
@@ -79,22 +79,21 @@ def _export(model: Any, traced: dict[str, torch.Tensor]) -> bytes:
     """The model's graph for batches of any shape. Raises ConfigError where it cannot be exported."""
     buffer: Any = io.BytesIO()
     axes = {name: {0: "texts", 1: "tokens"} for name in traced}
-    options: dict[str, Any] = {"opset_version": _OPSET, "dynamo": False}  # the other exporter needs two packages more
+    options: dict[str, Any] = {"input_names": list(traced), "output_names": ["logits"], "dynamic_axes": axes}
+    options |= {"opset_version": _OPSET, "dynamo": False}  # the other exporter needs two packages more
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of constants in the trace, which is compared with the model
-            torch.onnx.export(
-                _Logits(model, list(traced)).eval(),
-                tuple(traced.values()),
-                buffer,
-                input_names=list(traced),
-                output_names=["logits"],
-                dynamic_axes=axes,
-                **options,
-            )
+            torch.onnx.export(_Logits(model, list(traced)).eval(), tuple(traced.values()), buffer, **options)
     except Exception as error:  # the exporter raises what it meets in a model that it does not understand
         raise _refuse(str(error).partition("\n")[0][:300]) from None
     return buffer.getvalue()
+
+
+def _saturates() -> bool:
+    """True for processors that cut the sum of two products of 8 bits at 16 bits: weights of 7 bits never come to more."""
+    units = torch.cpu.get_capabilities()
+    return units["architecture"] == "x86_64" and not any(units.get(name) for name in ("avx_vnni", "avx512_vnni"))
 
 
 def _open(onnxruntime: Any, graph: bytes) -> Any:

@@ -32,15 +32,13 @@ def load_encoder(
     for path in folder.rglob(_PICKLE):
         if not path.with_name("model.safetensors").exists():
             raise ConfigError(f"{path}: weights as a pickle, which are not read. Name a {option} with model.safetensors.")
-    weights = {"dtype": getattr(torch, dtype), "use_safetensors": True}
-    if device == "meta":
-        weights["device_map"] = device
+    weights = {"dtype": getattr(torch, dtype), "use_safetensors": True} | ({"device_map": device} if device == "meta" else {})
     chosen = None if device == "meta" else device
     try:
         return kind(str(folder), device=chosen, local_files_only=True, model_kwargs=weights, **options)
     except Exception as error:  # the library raises what it meets in a folder that it does not understand
-        reason = str(error).partition("\n")[0][:300]
-        raise ConfigError(f"{option} {str(folder)!r}: cannot be read by sentence-transformers ({reason}).") from None
+        why = str(error).partition("\n")[0][:300]
+        raise ConfigError(f"{option} {str(folder)!r}: cannot be read by sentence-transformers ({why}). Name another.") from None
 
 
 def limit_tokens(model: Any, max_tokens: int) -> int:
@@ -53,8 +51,7 @@ def limit_tokens(model: Any, max_tokens: int) -> int:
 
 def check_vocabulary(model: Any, option: str, folder: str) -> None:
     """ConfigError if the tokenizer of a model of sentence-transformers knows tokens for which the model has no embedding."""
-    transformer = model.transformers_model
-    if transformer is None:  # such models look their words up otherwise
+    if (transformer := model.transformers_model) is None:  # such models look their words up otherwise
         return
     known, embedded = len(model.tokenizer), transformer.get_input_embeddings().num_embeddings
     if known > embedded:
@@ -78,5 +75,5 @@ def embed(encode: Any, inputs: Sequence[Any], option: str, dtype: str, *, normal
     vectors = (torch.nn.functional.normalize(found) if normalises else found).cpu().numpy()
     if not np.isfinite(vectors).all():
         section = option.partition(".")[0].replace("_", "-")
-        raise ConfigError(f"{option}: makes infinite numbers in {dtype}. Try --{section}.dtype float32.")
+        raise ConfigError(f"{option}: makes infinite numbers in {dtype}. Try --{section}.dtype float32, or another model.")
     return vectors

@@ -77,7 +77,8 @@ class Reranker(ABC):
                     section, dtype = self._config.section, self._config.dtype
                     asked = f" The question is {pairs.question[:200]!r}." if names_question else ""
                     raise ConfigError(
-                        f"{section}.model: makes infinite numbers in {dtype}. Set {section}.dtype to float32.{asked}"
+                        f"{section}.model: makes infinite numbers in {dtype}. Set {section}.dtype to float32, "
+                        f"or name another model.{asked}"
                     )
                 best[place] = max(best[place], value)
         return scores
@@ -157,7 +158,7 @@ class _TwoLogits(torch.nn.Module):
 
 def load_reranker(config: RerankConfig) -> Reranker:
     """The reranker for a model. Raises ConfigError: as `find_files`, the model's chat template cannot hold what it is asked, or
-    it is to run on a GPU and this process has none, or it is to be read in 8 bits and cannot be."""
+    it is to run on a GPU and this process has none, or it is to be read in 8 bits and cannot be; and as `check_vocabulary`."""
     if config.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError(f"{config.section}.device gpu: this process has no GPU. Set it to cpu.")
     files = find_files(config)
@@ -168,11 +169,12 @@ def load_reranker(config: RerankConfig) -> Reranker:
     if not isinstance(writer, YesOrNoQuestion):
         from sentence_transformers import CrossEncoder  # takes seconds, which a causal model does without
 
-        from drag_ray.engine.encoders.loading import load_encoder
+        from drag_ray.engine.encoders.loading import check_vocabulary, load_encoder
 
         dtype = "float32" if config.dtype == "int8" else config.dtype
         option = f"{config.section}.model"
         model = load_encoder(CrossEncoder, locate_model(files.source, option), option, dtype, device)
+        check_vocabulary(model, option, config.model)
         if config.dtype == "int8":
             from drag_ray.engine.encoders.int8_classifier import Int8Classifier
 

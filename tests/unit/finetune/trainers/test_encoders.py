@@ -259,10 +259,12 @@ def test_a_tokenizer_with_more_tokens_than_the_model_embeds_is_refused(method: s
     tokenizer = AutoTokenizer.from_pretrained(job.model)
     tokenizer.add_tokens(["rivet", "hinge"])
     tokenizer.save_pretrained(job.model)
-    with pytest.raises(
-        ConfigError, match=rf"{method}\.model '.*': its tokenizer has 18 tokens, .* for 16 of them\. Put .*resize"
-    ):
+    told = r"\.model '.*': its tokenizer has 18 tokens, .* for 16 of them\. Put .*resize"
+    with pytest.raises(ConfigError, match=method + told):
         train(job, tmp_path / "kept")
+    reads = {"cross_encoder": lambda: load_reranker(RerankConfig(model=job.model))}
+    with pytest.raises(ConfigError, match=told):
+        reads.get(method, lambda: Embedder(EmbeddingConfig(model=job.model)))()
 
 
 @pytest.mark.seconds
