@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from drag_ray.engine.encoders.reward_model import RewardModel
+from drag_ray.engine.models.dtype import choose_dtype
 from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import TrainError
 
@@ -57,14 +58,14 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_replies_to_one_prompt_have_the_rewards_of_their_conversations(folder: Path) -> None:
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), load_reward_model(folder, "bfloat16").eval()
-    scorer = RewardModel(folder)
+    dtype = choose_dtype("auto", "reference")
+    tokenizer, model, scorer = AutoTokenizer.from_pretrained(folder), load_reward_model(folder, dtype).eval(), RewardModel(folder)
     rewards = scorer.score(PROMPT, REPLIES)
     for reply, reward in zip(REPLIES, rewards, strict=True):
         conversation = [*PROMPT, {"role": "assistant", "content": reply}]
         ids = tokenizer.apply_chat_template(conversation, return_tensors="pt", return_dict=True)["input_ids"]
         with torch.no_grad():
-            assert reward == pytest.approx(model(ids).logits.item(), rel=0.01)  # bfloat16, in another order
+            assert reward == pytest.approx(model(ids).logits.item(), rel=0.01)  # in another order
     assert max(rewards) - min(rewards) > 1
     assert scorer.score(PROMPT, REPLIES[::-1]) == pytest.approx(rewards[::-1], rel=0.01)
 
