@@ -127,11 +127,11 @@ def write_few() -> str:
 
 
 def write_reader() -> str:
-    """Hit@1 and MRR with a reader and with what learned its scores, the differences, and what each costs."""
+    """Hit@1, 3 and 10 and MRR with a reader and with what learned its scores, the differences, and what each costs."""
     curve = (found for found in read_results("rankers_curve")["sets"] if found["set"] in _ALSO_READ)
     others = (found for found in curve if "ce@20" in found["rankings"])
     sets = [*read_results("rankers_reader")["sets"], *others]
-    rows = [[text.strip(), *(_write_cell(found["rankings"].get(name)) for found in sets)] for text, name in _READ.items()]
+    rows = [[text, *(_write_measures(found["rankings"].get(name)) for found in sets)] for text, name in _READ.items()]
     for text, name in _READ_PAIRS.items():
         rows.append([f"{text}, MRR", *(_write_pair(found["rankings"].get(name)) for found in sets)])
     for text, of, key in (
@@ -141,11 +141,17 @@ def write_reader() -> str:
         rows.append([text, *(f"{median(one[key] for one in found[of]):.0f}" for found in sets)])
     for text, name in (("seconds of training, cross-encoder", "ce"), ("the same, reader", "reader")):
         rows.append([text, *(f"{median(one[name]['train_s'] for one in found['training']):.0f}" for found in sets)])
+    for text, name in (("megabytes of trained weights, cross-encoder", "ce"), ("the same, reader (an adapter)", "reader")):
+        rows.append([text, *(f"{found['training'][0][name]['megabytes']:.0f}" for found in sets)])
     agreement = [[one["bm25"] for one in found["teacher_agreement"] if one] for found in sets]
     told = (percent(median(of)) if of else "" for of in agreement)
     rows.append(["validation questions whose evidence the reader scores best", *told])
     rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
-    return to_table(["Hit@1 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+    return to_table(["Hit@1 Hit@3 Hit@10 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+
+
+def _write_measures(row: Any) -> str:
+    return " ".join([*(short(row[name][0]) for name in ("hit1", "hit3", "hit10")), spread(row["mrr"])]) if row else ""
 
 
 def _write_pair(row: Any) -> str:
