@@ -108,7 +108,7 @@ def main() -> None:
     arguments.model = resolve_model(arguments.model)
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
     for server in (*SERVERS, *(TUNED if arguments.tuned else ()), *([BY_ACTORS] if arguments.actors else [])):
-        with run_server(server, arguments) as (url, process_id):
+        with run_server(server, arguments, ACTORS_ONLY if server == BY_ACTORS else {}) as (url, process_id):
             closed = build_closed_load(arguments)
             run_clients(url, arguments, closed, arguments.concurrency)
             results[server] = measure(url, process_id, arguments, closed, arguments.requests)
@@ -146,17 +146,16 @@ def build_open_load(rate: float, arguments: argparse.Namespace) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def run_server(server: str, arguments: argparse.Namespace) -> Generator[tuple[str, int]]:
-    """One of the servers, ready: its address and process id. What it prints is shown when it does not start."""
+def run_server(server: str, arguments: argparse.Namespace, variables: dict[str, str]) -> Generator[tuple[str, int]]:
+    """One of the servers, with these environment variables, ready: its address and process id. What it prints is shown when it
+    does not start."""
     url = f"http://127.0.0.1:{arguments.port}"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         log = Path(folder) / "log"
-        variables = make_plugin(Path(folder), arguments.step_ms, arguments.token_us) if arguments.step_ms else {}
-        variables |= ACTORS_ONLY if server == BY_ACTORS else {}
+        plugin = make_plugin(Path(folder), arguments.step_ms, arguments.token_us) if arguments.step_ms else {}
         with log.open("w") as output:
-            process = subprocess.Popen(
-                build_command(server, arguments, folder), stdout=output, stderr=subprocess.STDOUT, env=os.environ | variables
-            )
+            command, environment = build_command(server, arguments, folder), os.environ | plugin | variables
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         try:
             wait_until_ready(url, process, log)
             yield url, process.pid

@@ -1,6 +1,17 @@
 """Tables of how fast it is: search, process and format, training, serving."""
 
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
 from figure_cells import read_results, to_paragraph, to_table
+
+_INGRESS = {
+    "relay": "the endpoint: relay, pacing",
+    "relay_interval": "relay, vLLM's `stream_interval`",
+    "haproxy": "Ray Serve's HAProxy, pacing",
+    "haproxy_interval": "Ray Serve's HAProxy, `stream_interval`",
+}
 
 
 def write_search_speed() -> str:
@@ -173,3 +184,40 @@ def write_serving_parts() -> str:
         `benchmarks/results/serve_parts.json`). A process uses at most one core: a thousand milliseconds of CPU a second."""
     )
     return f"{table}\n\n{words}"
+
+
+def write_serving_ingress() -> str:
+    """The endpoint's own relay beside Ray Serve's ways to a replica."""
+    results = read_results("serve_ingress")
+    options, ways = results["options"], results["ways"]
+
+    def write_range(way: str, kind: str, read: Callable[[dict[str, Any]], float], digits: int) -> str:
+        values = sorted(read(seen[kind]) for seen in ways[way] if seen[kind]["counted"])
+        return f"{median(values):,.{digits}f} ({values[0]:,.{digits}f} to {values[-1]:,.{digits}f})" if values else ""
+
+    def sum_cpu(seen: dict[str, Any]) -> float:
+        parts = seen["cpu"].items()
+        return sum(cpu["cpu_ms_per_request"] for part, cpu in parts if part not in ("engine", "client", "controller"))
+
+    rows = [
+        [
+            text,
+            write_range(way, "streamed", lambda seen: seen["requests_per_s"], 1),
+            write_range(way, "streamed", lambda seen: seen["median_first_ms"], 0),
+            write_range(way, "streamed", sum_cpu, 1),
+            write_range(way, "whole", lambda seen: seen["requests_per_s"], 0),
+            write_range(way, "whole", sum_cpu, 1),
+            str(sum(not seen[kind]["counted"] for seen in ways[way] for kind in ("streamed", "whole"))),
+        ]
+        for way, text in _INGRESS.items()
+    ]
+    header = ["", "streamed: requests/s", "first token, median ms", "CPU ms a request", "whole: requests/s", "CPU ms a request"]
+    loads = [seen["machine_load"] for of_way in ways.values() for seen in of_way]
+    words = to_paragraph(
+        f"""Medians of {len(ways["relay"])} rounds in turns (lowest to highest) of {options["seconds"]:.0f} s for each kind of
+        request, on two cores shared with the clients (load {min(loads):.1f} to {max(loads):.1f}); a simulated model of
+        {options["step_ms"]:.0f} ms a step, {options["concurrency"]} clients, {options["output_tokens"]} tokens a streamed reply
+        and {options["whole_tokens"]} a whole one; CPU of replica and proxies (`benchmarks/bench_serve_ingress.py`,
+        `benchmarks/results/serve_ingress.json`)."""
+    )
+    return f"{to_table([*header, 'measurements without an answer'], rows)}\n\n{words}"

@@ -75,6 +75,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "effect-transfer": figure_quality.write_effect_transfer,
     "serving-waves": figure_speed.write_serving_waves,
     "serving-parts": figure_speed.write_serving_parts,
+    "serving-ingress": figure_speed.write_serving_ingress,
     "collect-tools": figure_tools.write_collect_tools,
     "rankers": figure_rankers.write_table,
     "rankers-features": figure_rankers.write_features,

@@ -112,7 +112,7 @@ STAGES: dict[str, Stage] = {
             name="questions",
             summary="Have a model write questions, with answers and evidence, from the pages of the index.",
             sections=QuestionsSections,
-            version=2,
+            version=3,
             reads=("index",),
             runtime_only_options=(
                 *_ROLLOUT_RUNTIME,

@@ -67,7 +67,8 @@ class Draft:
         links: of each of several pages with the one before it: a hyperlink (see `HYPERLINK`), names and words that both have.
         image: the picture of the first page, with which the question is asked; empty for none.
         rank: of the page, searched with the question; 0 where it was not found or not searched.
-        prompt_tokens: of all requests about it.
+        calls: requests about it.
+        prompt_tokens: of all of these.
         seconds: since the draft before it was there.
     """
 
@@ -84,6 +85,7 @@ class Draft:
     image: str = ""
     rewritings: tuple[Rewriting, ...] = ()
     rank: int = 0
+    calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
@@ -142,9 +144,10 @@ def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
     kept = [draft for draft in drafts if not draft.reason]
     rewritten = Counter(f"{'not_' if one.refused else ''}{one.kind}" for draft in kept for one in draft.rewritings)
     num_kept = len(kept)
-    read, written, seconds = (
-        sum(getattr(draft, name) for draft in drafts) for name in ("prompt_tokens", "completion_tokens", "seconds")
+    calls, read, written, seconds = (
+        sum(getattr(draft, name) for draft in drafts) for name in ("calls", "prompt_tokens", "completion_tokens", "seconds")
     )
+    costs = {"calls": calls, "tokens": read + written, "seconds": seconds}
     return {
         "drafts": len(drafts),
         **{f"left_out_{reason}": reasons[reason] for reason in get_args(Reason) if reason and reason != "budget"},
@@ -153,7 +156,7 @@ def count_drafts(drafts: Sequence[Draft]) -> dict[str, float]:
         "other_pages": sum(len(draft.other_pages) for draft in kept if not draft.links),
         "prompt_tokens": read,
         "completion_tokens": written,
-        **({"tokens_per_question": (read + written) / num_kept, "seconds_per_question": seconds / num_kept} if num_kept else {}),
+        **({f"{name}_per_question": number / num_kept for name, number in costs.items()} if num_kept else {}),
     }
 
 

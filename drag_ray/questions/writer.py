@@ -248,7 +248,8 @@ class QuestionWriter:
             draft.prompt_tokens + reply.usage.num_prompt_tokens,
             draft.completion_tokens + reply.usage.num_completion_tokens,
         )
-        return replace(draft, prompt_tokens=read, completion_tokens=written), reply.text if form else reply.full_text
+        asked = replace(draft, calls=draft.calls + 1, prompt_tokens=read, completion_tokens=written)
+        return asked, reply.text if form else reply.full_text
 
     def _note_load(self, **changes: int) -> None:
         self._load.update(changes)
@@ -261,9 +262,9 @@ def _begin_draft(order: Order) -> Draft:
 
 
 def _note_rewriting(draft: Draft, spent: Draft, rewriting: Rewriting) -> Draft:
-    """The draft with a rewriting, and the tokens that it came to."""
-    tokens = {"prompt_tokens": spent.prompt_tokens, "completion_tokens": spent.completion_tokens}
-    return replace(draft, rewritings=(*draft.rewritings, rewriting), **tokens)
+    """The draft with a rewriting, and the requests and tokens that it came to."""
+    costs = {name: getattr(spent, name) for name in ("calls", "prompt_tokens", "completion_tokens")}
+    return replace(draft, rewritings=(*draft.rewritings, rewriting), **costs)
 
 
 def _agrees(reply: str, answer: str) -> bool:

@@ -13,7 +13,16 @@ from drag_ray.storage.artifacts import write_jsonl
 from drag_ray.types import Evidence
 
 DRAFT = Draft(
-    "q1", "fact", "a.pdf", 3, "Where is the fuel kept?", "in the wings", prompt_tokens=100, completion_tokens=20, seconds=2
+    "q1",
+    "fact",
+    "a.pdf",
+    3,
+    "Where is the fuel kept?",
+    "in the wings",
+    calls=3,
+    prompt_tokens=100,
+    completion_tokens=20,
+    seconds=2,
 )
 
 
@@ -55,7 +64,7 @@ def test_each_reason_is_counted_and_a_kept_question_costs_what_all_drafts_have_c
     counts = count_drafts([DRAFT, replace(DRAFT, reason="unreadable"), replace(DRAFT, reason="too_easy"), DRAFT])
     assert (counts["drafts"], counts["questions"], counts["left_out_unreadable"], counts["left_out_too_easy"]) == (4, 2, 1, 1)
     assert counts["left_out_copied"] == counts["left_out_failed"] == 0
-    assert (counts["tokens_per_question"], counts["seconds_per_question"]) == (240, 4)
+    assert [counts[f"{name}_per_question"] for name in ("calls", "tokens", "seconds")] == [6, 240, 4]
     assert "tokens_per_question" not in count_drafts([])
 
 
