@@ -45,6 +45,7 @@ from watch import Watch
 from drag_ray.cluster.connection import connect
 from drag_ray.config import load
 from drag_ray.corpus.image_store import DIR_NAME
+from drag_ray.engine.models.adapter_weights import is_finite
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
@@ -147,7 +148,7 @@ def describe_published(folder: Path, start: Path) -> dict[str, Any]:
         for name, weight in load_file(path).items():
             numbers["tensors"] += 1
             numbers["changed"] += not torch.equal(weight, before[name].get_tensor(name).to(weight.dtype))
-            numbers["not_finite"] += not weight.isfinite().all()
+            numbers["not_finite"] += not is_finite(weight)
     return {name: int(number) for name, number in numbers.items()}
 
 

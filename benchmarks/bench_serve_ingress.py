@@ -1,6 +1,6 @@
 """The endpoint behind its own relay beside Ray Serve's HAProxy ingress.
 
-python benchmarks/bench_serve_ingress.py [--ways relay haproxy_interval] [--rounds 3] [--concurrency 100] [--lock FILE]
+python benchmarks/bench_serve_ingress.py [--ways relay haproxy_interval] [--rounds 3] [--concurrency 100]
 
 One endpoint with one engine (a model of a set step time, `timed_model.py`), started with Ray Serve's HAProxy ingress, beside
 which Ray Serve runs its proxy in Python, too: what differs is the way of a request to the replica, and of its stream back, in
@@ -14,13 +14,12 @@ The sockets that the parts listen on, and what each way answers to requests that
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import re
 import stat
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,29 +83,19 @@ class Reply:
 def main() -> None:
     arguments = parse_arguments()
     arguments.model = resolve_model(arguments.model)
-    results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name, "lock": bool(arguments.lock)}}
+    results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
     rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in arguments.ways}
-    with hold(arguments.lock):
-        results["machine_load_before"] = os.getloadavg()
-        with run_server("drag_ray", arguments, VARIABLES) as (url, process_id):
-            while measure_way(arguments.ways[0], url, arguments)["whole"]["counted"] < arguments.concurrency:
-                pass  # the first requests wait until the engine has compiled
-            for _ in range(arguments.rounds):
-                for way in arguments.ways:
-                    rounds[way].append(measure_way(way, url, arguments))
-                    print(way, json.dumps(rounds[way][-1]), flush=True)
-            refused = {way: asyncio.run(ask_for_refusals(find_address(way, url))) for way in arguments.ways}
-            results |= {"sockets": list_sockets(process_id), "refused": refused, "ways": rounds}
-        write_result(arguments.name, results)
-
-
-@contextlib.contextmanager
-def hold(path: str) -> Generator[None]:
-    """Hold the lock of a file, if one is named: other heavy work of the machine waits for it."""
-    with Path(path).open("a") if path else contextlib.nullcontext() as stream:
-        if stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    results["machine_load_before"] = os.getloadavg()
+    with run_server("drag_ray", arguments, VARIABLES) as (url, process_id):
+        while measure_way(arguments.ways[0], url, arguments)["whole"]["counted"] < arguments.concurrency:
+            pass  # the first requests wait until the engine has compiled
+        for _ in range(arguments.rounds):
+            for way in arguments.ways:
+                rounds[way].append(measure_way(way, url, arguments))
+                print(way, json.dumps(rounds[way][-1]), flush=True)
+        refused = {way: asyncio.run(ask_for_refusals(find_address(way, url))) for way in arguments.ways}
+        results |= {"sockets": list_sockets(process_id), "refused": refused, "ways": rounds}
+    write_result(arguments.name, results)
 
 
 def find_address(way: str, url: str) -> str:
@@ -236,7 +225,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--step-ms", type=float, default=15.0)
     parser.add_argument("--token-us", type=float, default=0.0, help="of a step, microseconds for each token")
     parser.add_argument("--port", type=int, default=8047)
-    parser.add_argument("--lock", default="", help="file that is locked while an endpoint runs, for other heavy work to wait")
     parser.add_argument("--name", default="serve_ingress", help="of the result")
     parser.set_defaults(model="embedded", adapter="", dtype="bfloat16", max_model_len=512, max_num_seqs=256)
     parser.set_defaults(gpu_memory_utilization=0.08, enforce_eager=False)

@@ -187,13 +187,13 @@ def write_serving_parts() -> str:
 
 
 def write_serving_ingress() -> str:
-    """The endpoint's own relay beside Ray Serve's ways to a replica."""
+    """The endpoint's own relay beside Ray Serve's HAProxy ingress."""
     results = read_results("serve_ingress")
     options, ways = results["options"], results["ways"]
 
     def write_range(way: str, kind: str, read: Callable[[dict[str, Any]], float], digits: int) -> str:
-        values = sorted(read(seen[kind]) for seen in ways[way] if seen[kind]["counted"])
-        return f"{median(values):,.{digits}f} ({values[0]:,.{digits}f} to {values[-1]:,.{digits}f})" if values else ""
+        values = sorted(read(seen[kind]) for seen in ways[way])
+        return f"{median(values):,.{digits}f} ({values[0]:,.{digits}f} to {values[-1]:,.{digits}f})"
 
     def sum_cpu(seen: dict[str, Any]) -> float:
         parts = seen["cpu"].items()
@@ -207,7 +207,6 @@ def write_serving_ingress() -> str:
             write_range(way, "streamed", sum_cpu, 1),
             write_range(way, "whole", lambda seen: seen["requests_per_s"], 0),
             write_range(way, "whole", sum_cpu, 1),
-            str(sum(not seen[kind]["counted"] for seen in ways[way] for kind in ("streamed", "whole"))),
         ]
         for way, text in _INGRESS.items()
     ]
@@ -220,4 +219,4 @@ def write_serving_ingress() -> str:
         and {options["whole_tokens"]} a whole one; CPU of replica and proxies (`benchmarks/bench_serve_ingress.py`,
         `benchmarks/results/serve_ingress.json`)."""
     )
-    return f"{to_table([*header, 'measurements without an answer'], rows)}\n\n{words}"
+    return f"{to_table(header, rows)}\n\n{words}"
