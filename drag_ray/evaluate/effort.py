@@ -3,6 +3,7 @@
 Ratios and a rank statistic over whole evaluations; success within so many turns, beside single searches that show as many pages.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -154,8 +155,8 @@ def _build_effort(
     def build_ratio(numerator: str, denominator: str) -> Ratio:
         over, under = _COLUMNS.index(numerator), _COLUMNS.index(denominator)
         [value] = _divide(means[:, over], means[:, under])
-        interval = resampling.compute_interval(_divide(samples[:, over], samples[:, under]))
-        return Ratio() if np.isnan(value) or interval is None else Ratio(float(value), *interval)
+        interval = resampling.compute_interval(_divide(samples[:, over], samples[:, under])) or (None, None)
+        return Ratio() if np.isnan(value) else Ratio(float(value), *interval)
 
     num_turns = [row.usage.num_iterations for row in rows]
     taken = [(num, is_solved) for num, is_solved in zip(num_turns, solved, strict=True) if num]
@@ -232,6 +233,6 @@ def _tabulate_turn(rows: Sequence[QuestionResult], question_ranks: Sequence[int 
 
 def _summarise(turn: int, table: Floats, interval: tuple[float, float] | None) -> TurnSuccess:
     num_pages, success, first_search, question = (float(mean) for mean in table.mean(axis=0))
-    if interval is None:
+    if math.isnan(question):
         return TurnSuccess(turn, num_pages, success, first_search)
-    return TurnSuccess(turn, num_pages, success, first_search, question, success - question, *interval)
+    return TurnSuccess(turn, num_pages, success, first_search, question, success - question, *(interval or (None, None)))

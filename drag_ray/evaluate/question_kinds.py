@@ -45,7 +45,7 @@ class KindWorth:
     Attributes:
         num_written: questions of the kind that could be learned from.
         mrr: without it.
-        gain: of leaving it out, with its interval over documents.
+        gain: of leaving it out, with its interval over documents; None with one document.
         p_value: corrected for the number of kinds (Holm).
         is_worse: the mix is significantly better without it: the p-value is below 0.05, and each draw gains.
     """
@@ -54,7 +54,7 @@ class KindWorth:
     num_written: int
     mrr: float
     gain: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     p_value: float
     is_worse: bool
 
@@ -133,7 +133,7 @@ def compare_kinds(written: Sequence[Question], asked: Sequence[Question], search
             number,
             float(other.mean()),
             float((other - whole).mean()),
-            resampling.compute_interval(drawn[:, place]) or (0.0, 0.0),
+            resampling.compute_interval(drawn[:, place]),
             p_values[place],
             p_values[place] < _LEVEL and bool((other.mean(axis=1) > whole.mean(axis=1)).all()),
         )
@@ -173,7 +173,7 @@ def format_worth(worth: KindsWorth) -> str:
         f"{'left out':<12}{'written':>9}{'MRR':>8}{'gain':>9}  {'95 % interval':<20}{'p (Holm)':>8}",
     ]
     for one in worth.kinds:
-        interval = "[{:+.3f}, {:+.3f}]".format(*one.interval)
+        interval = "[{:+.3f}, {:+.3f}]".format(*one.interval) if one.interval else ""
         rows.append(f"{one.kind:<12}{one.num_written:>9}{one.mrr:>8.3f}{one.gain:>+9.3f}  {interval:<20}{one.p_value:>8.3f}")
     if worth.unmeasured:
         rows.append(f"Not measured, all their questions are about documents of real questions: {', '.join(worth.unmeasured)}")

@@ -147,6 +147,8 @@ def _write_clusters(comparison: Comparison) -> str:
         over = f"{sizes.num_clusters} clusters of questions on the same documents, the largest of {sizes.largest}, "
         over += f"together worth {sizes.num_effective:.0f} of equal size"
         warning = " WARNING: with so few clusters the intervals are too narrow." if sizes.num_effective < FEW_CLUSTERS else ""
+    if sizes.num_clusters == 1:
+        return "All questions are about one document: nothing tells how much another would differ, so there are no intervals."
     drawn = f"{comparison.num_resamples:,} resamples, seed {comparison.seed}"
     return f"{comparison.confidence:.0%} bootstrap intervals ({drawn}) over {over}.{warning}"
 

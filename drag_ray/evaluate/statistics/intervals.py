@@ -122,11 +122,13 @@ def bootstrap_means(values: Floats, clusters: Ints, num_resamples: int, seed: in
         num_resamples: how often all clusters are drawn.
 
     Returns:
-        Shape (num_resamples, num_measures).
+        Shape (num_resamples, num_measures); all NaN with one cluster, of which every draw is the same.
     """
     sums = sum_clusters(np.nan_to_num(values), clusters)
     counts, columns = sum_distinct(~np.isnan(values), clusters)
     num_clusters = len(sums)
+    if num_clusters == 1:
+        return np.full((num_resamples, values.shape[1]), np.nan)
     generator = np.random.default_rng(seed)
     means = []
     for num_rows in split_draws(num_resamples, max(sums.shape)):

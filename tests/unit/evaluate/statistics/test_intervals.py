@@ -118,3 +118,9 @@ def test_sizes_say_how_much_the_clusters_tell():
     sizes = compute_cluster_sizes(cluster(("a", ""), ("b", ""), ("a", ""), ("a", "")))
     assert (sizes.num_clusters, sizes.largest) == (2, 3)
     assert sizes.num_effective == pytest.approx(16 / 10)
+
+
+def test_questions_of_one_document_have_no_interval():
+    samples = bootstrap_means(np.array([[1.0], [0.0]]), np.array([0, 0]), 100, seed=0)
+    assert compute_interval(samples[:, 0], 0.95) is None
+    assert compute_interval(bootstrap_means(np.array([[1.0], [0.0]]), np.array([0, 1]), 100, seed=0)[:, 0], 0.95) == (0, 1)
