@@ -183,8 +183,7 @@ def _has_learned_to_read(reranker: Rerank, index_dir: Path) -> bool:
     from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 
     files = find_files(reranker.options)
-    is_of_index = files.index_fingerprint and not describe_other_index(files, index_dir / "search_index")
-    return bool(files.is_causal and is_of_index)
+    return files.is_causal and not describe_other_index(files, index_dir / "search_index")
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:
