@@ -188,10 +188,8 @@ def compare(
     candidates = choose_candidates(aligned, subject, retrievers)
     deployment = compare_candidates(aligned, candidates, {*trained, *retrievers, subject}, measures, criterion, resampling)
     if deployment:
-        deployment = replace(deployment, latency=latencies.get(deployment.candidate))
-        if deployment.candidate == Rerank.name:
-            start = compare_with_start(aligned[Rerank.name], start_ranks, measures, criterion, resampling)
-            deployment = replace(deployment, start=start)
+        start = compare_with_start(aligned.get(Rerank.name, ()), start_ranks, measures, criterion, resampling)
+        deployment = replace(deployment, latency=latencies.get(deployment.candidate), start=start)
     return Comparison(
         task=task,
         split=split,

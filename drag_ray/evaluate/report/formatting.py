@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple
 
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.deployment import START, Deployment
@@ -218,10 +219,10 @@ def _write_start(deployment: Deployment) -> list[str]:
         return []
     num_questions = max(row.metrics[START].n for row in deployment.start)
     values = " and ".join(f"{row.label} {_write_value(row.metrics[START].value, row.unit)}" for row in deployment.start)
-    compared = _write_candidate(deployment.start, deployment.candidate, START, "them")
+    compared = _write_candidate(deployment.start, Rerank.name, START, "them")
     return [
-        f"Before training, the vectors of its model order the same pages of {num_questions} of these questions with {values}; "
-        f"{deployment.candidate} is {compared}."
+        f"The vectors of the model that {Rerank.name} was trained from order the same pages of {num_questions} of these "
+        f"questions with {values}; {Rerank.name} is {compared}."
     ]
 
 

@@ -176,8 +176,8 @@ def test_a_reranker_stands_beside_what_it_was_before_training():
     assert [row.metrics["start"].n for row in comparison.deployment.start] == [20, 20]
     *_, start = write_verdict(comparison)
     assert start.startswith(
-        "Before training, the vectors of its model order the same pages of 20 of these questions with Hit@1 50.0 % and MRR "
-        "0.750; rerank is significantly above them by Hit@1 % (+50.0 ["
+        "The vectors of the model that rerank was trained from order the same pages of 20 of these questions with Hit@1 50.0 % "
+        "and MRR 0.750; rerank is significantly above them by Hit@1 % (+50.0 ["
     )
     assert len(write_verdict(build_comparison(RERANKED, subject="tuned"))) == 2
 
