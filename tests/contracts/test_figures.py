@@ -93,9 +93,11 @@ def test_another_start_and_what_learned_the_readers_scores_are_shown_once_they_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     manuals = next(found for found in figure_rankers._find_read_sets() if found["set"] == "manuals")
+    ranked = manuals["rankings"]
+    distilled = {**ranked["question"], "above_pair": ranked["reader_stacked@20"]["above_pair"]}
     measured = {
         "rankers_mpnet": [{**manuals, "options": {"start": "all-mpnet-base-v2"}}],
-        "rankers_manuals": [{**manuals, "rankings": {**manuals["rankings"], "ce_distilled@20": manuals["rankings"]["question"]}}],
+        "rankers_manuals": [{**manuals, "rankings": {**ranked, "ce_distilled@20": distilled}}],
     }
     monkeypatch.setattr(figure_rankers, "_find_sets", lambda name: measured.get(name, []))
     rows = [line for line in figure_rankers.write_starts().splitlines() if line.startswith("| manuals")]
