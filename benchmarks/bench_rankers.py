@@ -6,6 +6,7 @@ python benchmarks/bench_rankers.py --out FOLDER --sets medquad [--train 100,400,
     [--written FOLDER [--every-document] [--kinds fact,user] [--also unanswerable,known]]
 python benchmarks/bench_rankers.py --transfer FOLDER [--sets medquad]
 python benchmarks/bench_rankers.py --table FOLDER [--result rankers]
+python benchmarks/bench_rankers.py --latency FOLDER --result rankers_cpu [--sets medquad] [--start MODEL --embedder MODEL]
 
 The first command trains on some questions of a set, for each number of them and each seed, and asks the same test questions,
 of other documents. It writes one file for each, with the rank of the best evidence page of every test question; what is there
@@ -15,7 +16,8 @@ questions too, of which nobody says what answers them. With `--written` they lea
 questions of FOLDER/SET, as the stage `questions` leaves them, in place of the set's own: over the same documents, or over those
 of the test questions too, of some kinds alone, or also those that its filters have left out for some reasons. The second asks
 the test questions of each set with what the least seed has trained on every other. The third writes `results/rankers.json`, or
-another one.
+another one. The fourth times each search and ranker on two threads of a CPU, question by question. It trains nothing: a
+cross-encoder takes as long with a new head as with a trained one, and a search by vectors with random ones of all pages' windows.
 
 Rankings: `question` (BM25), `dense`, `hybrid` (fused), `features` and `features_hybrid` (a log-linear model of a few features,
 learned from the same questions, puts the 20 best in order), `tuned_dense` and `tuned_hybrid` (an embedder trained on pages that
@@ -48,6 +50,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 import torch
+from bench_rerank_cpu import Clock
 from public_sets import DATA_DIR, build_searcher, read_page_set, require
 from record import write_result
 
@@ -64,10 +67,11 @@ from drag_ray.engine.encoders.reranker import Reranker, load_reranker
 from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.embedded import MINILM
 from drag_ray.engine.models.model_files import WEIGHTS_NAME
-from drag_ray.engine.models.model_folder import resolve_model, resolve_name
+from drag_ray.engine.models.model_folder import locate_model, resolve_model, resolve_name
 from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_sign_flip_p_values, holm
 from drag_ray.finetune import encoder_trainer, trainer
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
+from drag_ray.finetune.methods.cross_encoder import CrossEncoder
 from drag_ray.finetune.outputs.publication import publish_adapter, publish_encoder
 from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.training_folder import ADAPTER_DIR_NAME, ENCODER_DIR_NAME, Description
@@ -144,22 +148,33 @@ class Collection:
     searcher: Searcher
 
     def embed(
-        self, model: str, folder: Path, on_gpu: bool, keep: bool = False, dtype: Literal["float32", "bfloat16"] = "float32"
+        self,
+        model: str,
+        folder: Path,
+        on_gpu: bool,
+        keep: bool = False,
+        dtype: Literal["float32", "bfloat16"] = "float32",
+        drawn: bool = False,
     ) -> tuple[DenseSearcher, float | None]:
-        """Searcher of the vectors that a model makes of all pages, and pages a second; None where vectors are there and kept."""
+        """Searcher of the vectors that a model makes of all pages, or of as many drawn at random, and pages a second; None where
+        vectors are there and kept."""
         config = EmbeddingConfig(model=model, window_tokens=TOKENS, batch_size=256 if on_gpu else 32, dtype=dtype)
         embedder = Embedder(config, "cuda" if on_gpu else "cpu")
         fingerprint, speed = self.searcher.record.fingerprint, None
         if not (keep and vectors.has_vectors(folder)):
-            speed = self._write_vectors(embedder, config, folder)
+            speed = self._write_vectors(embedder, config, folder, drawn)
         return DenseSearcher(self.searcher, vectors.PageVectors(folder, fingerprint), embedder.embed_queries), speed
 
-    def _write_vectors(self, embedder: Embedder, config: EmbeddingConfig, folder: Path) -> float:
+    def _write_vectors(self, embedder: Embedder, config: EmbeddingConfig, folder: Path, drawn: bool) -> float:
         pages = self.searcher.to_hits(Ranking((0.0, row) for row in range(self.searcher.num_pages)))
         cut = [(row, window) for row, page in enumerate(pages) for window in embedder.cut(self.searcher.text(page))]
         probe = embedder.embed_queries([vectors.PROBE])[0]
         started = time.perf_counter()
-        embedded = embedder.embed_pages([window for _, window in cut])
+        embedded = (
+            np.random.default_rng(0).standard_normal((len(cut), embedder.dimensions), np.float32) / embedder.dimensions**0.5
+            if drawn
+            else embedder.embed_pages([window for _, window in cut])
+        )
         seconds = time.perf_counter() - started
         options = config.model_copy(update={"model": resolve_name(config.model)}).model_dump(mode="json")
         fingerprint = self.searcher.record.fingerprint
@@ -362,7 +377,9 @@ def train(
     start = {"embed": options.embedder, "rerank": options.reader}.get(method, options.start)
     given = {"method": method, "epochs": options.epochs, "batch_size": 8, "learning_rate": 1e-4, "seed": seed}
     own = {"model": start, "max_tokens": TOKENS, **({"negatives": NEGATIVES} if method == "embed" else {})}
-    extra = {"embed": EMBED_OPTIONS, "rerank": READER_OPTIONS}.get(method, {})
+    extra: dict[str, Any] = dict({"embed": EMBED_OPTIONS, "rerank": READER_OPTIONS}.get(method, {}))
+    if method != "rerank" and options.learning_rate:
+        extra["learning_rate"] = options.learning_rate
     section = {} if method == "rerank" else {method: own}
     config = FinetuneConfig.model_validate({**given, **extra, "checkpoint_steps": 1_000_000, **section})
     job = TrainJob(
@@ -535,7 +552,7 @@ class SetBench:
             "pages": self._collection.searcher.num_pages,
             "options": {
                 **{key: getattr(options, key).rpartition("/")[2] for key in ("start", "embedder")},
-                **{key: getattr(options, key) for key in ("epochs", "device")},
+                **{key: getattr(options, key) for key in ("epochs", "device", "learning_rate")},
             },
             "teacher": Path(options.teacher).name,
             "unlabelled": options.unlabelled,
@@ -757,6 +774,38 @@ def transfer(options: argparse.Namespace, run: Run) -> None:
             write_result(output, {**found, "measures": measures}, folder=options.transfer / "transfer")
 
 
+def time_on_cpu(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Milliseconds of a question by each search, and with what puts its best pages in order; all take turns."""
+    collection, depth = open_collection(options, name, options.latency), options.depths[0]
+    train, test, _ = split(collection)
+    searcher, asked = collection.searcher, draw_questions(test, options.test, 0)
+    kind = Path(options.embedder).name
+    by_vectors = [
+        collection.embed(options.embedder, collection.folder / f"drawn-{kind}", False, keep=True, drawn=True)[0] for _ in range(2)
+    ]  # each embeds a question for itself
+    model = feature_training.fit(draw_questions(train, TIMED, 0), searcher, depth, searcher, 0)
+    folder = options.latency / "models" / Path(options.start).name
+    untrained = CrossEncoder(model=options.start, max_tokens=TOKENS).load(str(locate_model(options.start, "--start")), "cpu")
+    untrained.save_pretrained(str(folder))
+    config = {"model": str(folder), "page_chars": PAGE_CHARS}
+    readers = {dtype: load_reranker(RerankConfig.model_validate({**config, "dtype": dtype})) for dtype in ("float32", "int8")}
+    rankers = {"features": PageRanker(searcher, features=FeatureScorer(model, searcher))} | {
+        f"ce_{dtype}": PageRanker(searcher, reader.score, PAGE_CHARS) for dtype, reader in readers.items()
+    }
+    calls: dict[str, Callable[[str], Hits]] = {
+        "question": lambda text: searcher.search(text, depth),
+        "dense": lambda text: by_vectors[0].search(text, depth),
+        "hybrid": lambda text: HybridSearcher(searcher, by_vectors[1]).search(text, depth),
+        **{key: lambda text, of=of: of.rerank(text, searcher.search(text, depth), depth) for key, of in rankers.items()},
+    }
+    clocks = {key: Clock() for key in calls}
+    for place, question in enumerate(asked):
+        for key, call in calls.items():
+            (clocks[key] if place else Clock()).time(call, question.question)  # the first opens what is to be open
+    times = {key: of.summarise() for key, of in clocks.items()}
+    return {"set": name, "pages": searcher.num_pages, "questions": len(asked) - 1, "depth": depth, "times": times}
+
+
 def tabulate(folder: Path, name: str) -> None:
     """Write the result of this name, and print it."""
     outputs = read_outputs(folder)
@@ -863,6 +912,7 @@ def main() -> None:
     command.add_argument("--out", type=Path, help="folder to write trainings to; what is there is not made again")
     command.add_argument("--transfer", type=Path, metavar="OUT", help="ask with models that were trained on other sets")
     command.add_argument("--table", type=Path, metavar="OUT", help="write what is there as a result")
+    command.add_argument("--latency", type=Path, metavar="OUT", help="time searches and rankers on two threads of a CPU")
     parser.add_argument("--result", default="rankers", help="name of that result")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=WITHOUT_READER, help="what to train")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
@@ -876,6 +926,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=1_000, help="test questions at most")
     parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2])
     parser.add_argument("--epochs", type=float, default=2.0)
+    parser.add_argument("--learning-rate", type=float, help="of the encoders, in place of 1e-4 and, of embedders, 5e-5")
     parser.add_argument("--start", default=MINILM, help="model that cross-encoders start from: a folder")
     parser.add_argument("--embedder", default=MINILM, help="embedding model, trained and as it is: a folder")
     parser.add_argument("--teacher", default="", help="model whose scores of the passages are learned too: a folder")
@@ -900,6 +951,11 @@ def main() -> None:
         parser.error("--reader names the model of the method reader, whose scores those called _distilled learn: name both")
     if options.table:
         tabulate(options.table, options.result)
+        return
+    if options.latency:
+        torch.set_num_threads(2)
+        starts = {key: getattr(options, key).rpartition("/")[2] for key in ("start", "embedder")}
+        write_result(options.result, {"options": starts, "sets": [time_on_cpu(options, name) for name in options.sets]})
         return
     with open_pool(options.workers) as run:
         if options.transfer:

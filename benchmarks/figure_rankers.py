@@ -3,7 +3,7 @@
 from statistics import median
 from typing import Any
 
-from figure_cells import percent, read_results, short, spread, tested_difference, to_table
+from figure_cells import RESULTS_DIR, percent, read_results, short, spread, tested_difference, to_table
 
 _RANKINGS = {
     "words (BM25)": "question",
@@ -44,6 +44,32 @@ _READ_PAIRS = {
     "distilled above labels alone: cross-encoder": "ce_distilled@20",
     "with `features`": "ce_distilled_stacked@20",
     "embedder": "tuned_dense_distilled",
+}
+_WITH_ADDITIONS = {
+    "words and vectors of a trained embedder": ("tuned_hybrid", "tuned_hybrid_added"),
+    "a trained cross-encoder": ("ce@20", "ce_added"),
+    "cross-encoder and `features`": ("ce_stacked@20", "ce_added_stacked"),
+    "a trained reader (1.5B)": ("reader@20", "reader_added", "reader_base"),
+    "reader and `features`": ("reader_stacked@20", "reader_added_stacked", "reader_base_stacked"),
+    "a trained reader, writer trained by `rl`": ("reader@20", "reader_rl"),
+    "reader and `features`, writer trained by `rl`": ("reader_stacked@20", "reader_rl_stacked"),
+}
+"""Rankings without and with the pages that a query writer adds, an untrained one unless the row says another."""
+_ON_CPU = {
+    "words": "question",
+    "vectors, trained or not": "dense",
+    "words and vectors": "hybrid",
+    "`features` of words": "features",
+    "cross-encoder over words, `int8`": "ce_int8",
+    "the same in `float32`": "ce_float32",
+}
+_STARTS = {
+    "vectors, untrained": "dense",
+    "words and vectors, untrained": "hybrid",
+    "vectors, trained": "tuned_dense",
+    "words and vectors, trained": "tuned_hybrid",
+    "cross-encoder": "ce@20",
+    "cross-encoder and `features`": "ce_stacked@20",
 }
 _READERS = {
     "`features`": "features",
@@ -128,10 +154,10 @@ def write_few() -> str:
 
 def write_reader() -> str:
     """Hit@1, 3 and 10 and MRR with a reader and with what learned its scores, the differences, and what each costs."""
-    curve = (found for found in read_results("rankers_curve")["sets"] if found["set"] in _ALSO_READ)
-    others = (found for found in curve if "ce@20" in found["rankings"])
-    sets = [*read_results("rankers_reader")["sets"], *others]
+    sets, curve = _find_read_sets(), read_results("rankers_curve")["sets"]
     rows = [[text, *(_write_measures(found["rankings"].get(name)) for found in sets)] for text, name in _READ.items()]
+    for text, names in _WITH_ADDITIONS.items():
+        rows.append([f"with a writer's pages: {text}", *(_write_added(found, curve, names) for found in sets)])
     for text, name in _READ_PAIRS.items():
         rows.append([f"{text}, MRR", *(_write_pair(found["rankings"].get(name)) for found in sets)])
     for text, of, key in (
@@ -139,6 +165,11 @@ def write_reader() -> str:
         ("the same, reader", "reader_times", "rerank_ms_20"),
     ):
         rows.append([text, *(f"{median(one[key] for one in found[of]):.0f}" for found in sets)])
+    on_cpu = {one["set"]: one["times"] for one in _find_sets("rankers_cpu")}
+    for text, name in _ON_CPU.items():
+        told = (f"{on_cpu[found['set']][name]['median_ms']:.3g}" if found["set"] in on_cpu else "" for found in sets)
+        rows.append([f"milliseconds a question on two CPU cores, {text}", *told])
+    rows.append(["the same, reader", *("" for _ in sets)])
     for text, name in (("seconds of training, cross-encoder", "ce"), ("the same, reader", "reader")):
         rows.append([text, *(f"{median(one[name]['train_s'] for one in found['training']):.0f}" for found in sets)])
     for text, name in (("megabytes of trained weights, cross-encoder", "ce"), ("the same, reader (an adapter)", "reader")):
@@ -147,7 +178,58 @@ def write_reader() -> str:
     told = (percent(median(of)) if of else "" for of in agreement)
     rows.append(["validation questions whose evidence the reader scores best", *told])
     rows.append(["trainings", *(str(len(found["seeds"])) for found in sets)])
-    return to_table(["Hit@1 Hit@3 Hit@10 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)], rows)
+    header = ["Hit@1 Hit@3 Hit@10 MRR", *(f"{found['set']} ({found['questions']:,} questions)" for found in sets)]
+    return to_table(header, [[cell or "-" for cell in row] for row in rows])
+
+
+def write_starts() -> str:
+    """The MRR of both encoders by the model that they start from, and what each costs."""
+    found = [*_find_read_sets(), *_find_sets("rankers_mpnet")]
+    rows = [
+        [
+            one["set"],
+            one["options"]["start"].replace("embedded-minilm", "all-MiniLM-L6-v2"),
+            *(_write_mrr(one["rankings"], name) for name in _STARTS.values()),
+            f"{median(times['rerank_ms_20'] for times in one['times']):.0f}",
+            *(f"{median(of[name]['train_s'] for of in one['training']):.0f}" for name in ("embed", "ce")),
+            f"{one['training'][0]['ce']['megabytes']:.0f}",
+            str(len(one["seeds"])),
+        ]
+        for one in sorted(found, key=lambda one: one["set"])
+    ]
+    costs = ["cross-encoder, ms on a GPU", "training the embedder, s", "training the cross-encoder, s", "MB"]
+    return to_table(["set", "start", *_STARTS, *costs, "trainings"], rows)
+
+
+def _find_read_sets() -> list[Any]:
+    """The sets on which readers and encoders were trained on the same questions; of two results of a set the one with models that
+    learned the reader's scores."""
+    curve = (found for found in read_results("rankers_curve")["sets"] if found["set"] in _ALSO_READ)
+    others = {found["set"]: found for found in curve if "ce@20" in found["rankings"]}
+    others |= {found["set"]: found for found in _find_sets("rankers_manuals")}
+    return [*read_results("rankers_reader")["sets"], *others.values()]
+
+
+def _find_sets(name: str) -> list[Any]:
+    """Those of a result; none where it was not measured yet."""
+    return read_results(name)["sets"] if (RESULTS_DIR / f"{name}.json").exists() else []
+
+
+def _write_added(column: Any, curve: Any, names: Any) -> str:
+    """With the most questions of those that it was measured with; where these are not the column's, they are named, with what it
+    has without the pages."""
+    without, *added = names
+    measured = [
+        (one["train_questions"], one["rankings"][without], one["rankings"][name])
+        for one in (*curve, column)
+        for name in added
+        if one["set"] == column["set"] and name in one["rankings"]
+    ]
+    if not measured:
+        return ""
+    number, other, row = max(measured, key=lambda found: found[0])
+    is_columns = number == column["train_questions"]
+    return _write_measures(row) + ("" if is_columns else f" ({number:,} questions, without {short(other['mrr'][0])})")
 
 
 def _write_measures(row: Any) -> str:

@@ -81,6 +81,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "rankers-features": figure_rankers.write_features,
     "rankers-few": figure_rankers.write_few,
     "rankers-reader": figure_rankers.write_reader,
+    "rankers-starts": figure_rankers.write_starts,
     "rankers-curve": figure_rankers.write_curve,
     "rankers-embedder": figure_rankers.write_embedder,
     "rankers-transfer": figure_rankers.write_transfer,

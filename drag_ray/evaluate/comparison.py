@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.errors import DataError
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidates, compare_candidates
+from drag_ray.evaluate.deployment import Deployment, Latency, choose_candidates, compare_candidates, compare_with_start
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, TurnSuccess, compute_efforts, compute_turns
 from drag_ray.evaluate.measure import Criterion, Measure, Unit, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.measures import build_measures, build_recalls, build_strata
@@ -151,6 +152,7 @@ def compare(
     trained: Collection[str] = (),
     retrievers: Collection[str] = (),
     latencies: Mapping[str, Latency] = MappingProxyType({}),
+    start_ranks: Mapping[str, int | None] = MappingProxyType({}),
     prices: Prices = NO_PRICES,
     confidence: float = 0.95,
     num_resamples: int = 10_000,
@@ -166,6 +168,7 @@ def compare(
         trained: the policies whose model was trained, beside the subject.
         retrievers: the baselines that search by the vectors of a trained model.
         latencies: of the baselines that were timed.
+        start_ranks: those of the evidence before `rerank` was trained, of some questions by their ids.
         confidence, num_resamples, seed: as of `Resampling`.
 
     Raises:
@@ -185,7 +188,8 @@ def compare(
     candidates = choose_candidates(aligned, subject, retrievers)
     deployment = compare_candidates(aligned, candidates, {*trained, *retrievers, subject}, measures, criterion, resampling)
     if deployment:
-        deployment = replace(deployment, latency=latencies.get(deployment.candidate))
+        start = compare_with_start(aligned.get(Rerank.name, ()), start_ranks, measures, criterion, resampling)
+        deployment = replace(deployment, latency=latencies.get(deployment.candidate), start=start)
     return Comparison(
         task=task,
         split=split,

@@ -78,14 +78,15 @@ class EvaluateSections(Sections):
     evaluate: EvaluateConfig
 
     def list_sources(self) -> dict[str, Path]:
-        """The adapters that are compared, that of the judge, the model that orders rankings anew, if it lies in a folder, and the
-        verdicts on questions."""
+        """The adapters that are compared, that of the judge, the model that orders rankings anew and the one that it was trained
+        from, if they lie in folders, and the verdicts on questions."""
         folders = [entry.partition("=")[2] for entry in self.evaluate.adapters]
         folders += [model.adapter for model in self.evaluate.models.values()]
         adapters = {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
-        model = self.evaluate.take(RerankedConfig).model if Rerank.name in self.evaluate.baselines else ""
-        reranker = Path(model).expanduser()
-        rerankers = {"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {}
+        options = self.evaluate.take(RerankedConfig)
+        named = {"model": options.model, "start": options.start} if Rerank.name in self.evaluate.baselines else {}
+        places = {f"evaluate.rerank.{key}": Path(model).expanduser() for key, model in named.items() if model}
+        rerankers = {option: place for option, place in places.items() if place.is_dir()}
         verdicts = {"evaluate.verdicts": Path(self.evaluate.verdicts).expanduser()} if self.evaluate.verdicts else {}
         return self.engine.list_sources() | adapters | self.evaluate.judge.list_sources() | rerankers | verdicts
 

@@ -13,10 +13,12 @@ from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.measure import Criterion, Measure
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.statistics.differences import Finding
-from drag_ray.evaluate.statistics.intervals import Resampling
+from drag_ray.evaluate.statistics.intervals import Resampling, compute_clusters
 from drag_ray.evaluate.statistics.rows import Row, build_rows, correct_rows
 
 TESTED = ("hit_at_1", "mrr")
+START = "start"
+"""The vectors of the model that a reranker was trained from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Deployment:
         rows: Hit@1 and MRR, with the candidate's differences, corrected together with those of all candidates.
         candidates: named before.
         latency: of the candidate; None where it was not timed.
+        start: Hit@1 and MRR of a reranker and of `START`, on the questions that the latter was asked; none without it.
     """
 
     candidate: str
@@ -54,6 +57,7 @@ class Deployment:
     rows: tuple[Row, ...]
     candidates: tuple[str, ...]
     latency: Latency | None = None
+    start: tuple[Row, ...] = ()
 
     @property
     def is_candidate_better(self) -> bool:
@@ -106,3 +110,28 @@ def compare_candidates(
         own = (replace(row, differences=tuple(d for d in row.differences if d.policy == candidate)) for row in corrected)
         found.append(Deployment(candidate, best, tuple(own), candidates))
     return max(found, key=lambda deployment: (deployment.is_candidate_better, compute_rank(deployment.candidate)))
+
+
+def compare_with_start(
+    results: Sequence[QuestionResult],
+    ranks: Mapping[str, int | None],
+    measures: Sequence[Measure],
+    criterion: Criterion,
+    resampling: Resampling,
+) -> tuple[Row, ...]:
+    """Test a reranker against what it was before training.
+
+    Args:
+        results: of the reranker.
+        ranks: of the evidence by its start, for some of the questions.
+        resampling: of all questions; those that have ranks are drawn by their own documents.
+    """
+    own = [result for result in results if result.question_id in ranks]
+    if not own:
+        return ()
+    searches = (replace(result.searches, first_search_rank=ranks[result.question_id]) for result in own)
+    start = [replace(result, searches=found) for result, found in zip(own, searches, strict=True)]
+    drawn = replace(resampling, clusters=compute_clusters(own))
+    tested = [measure for measure in measures if measure.name in TESTED]
+    rows = build_rows({Rerank.name: own, START: start}, [(Rerank.name, START)], tested, drawn)
+    return correct_rows(rows, replace(criterion, tested=TESTED), [Rerank.name], 0, drawn)

@@ -26,7 +26,13 @@ from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.evaluation_folder import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
-from drag_ray.evaluate.policies.reranked_policies import AskedQuestion, measure_latency, put_pages_in_order, read_pages
+from drag_ray.evaluate.policies.reranked_policies import (
+    AskedQuestion,
+    measure_latency,
+    put_pages_in_order,
+    rank_by_start,
+    read_pages,
+)
 from drag_ray.evaluate.policies.retriever_rescoring import (
     FoundWeight,
     SearchAsAsked,
@@ -102,7 +108,9 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         for name, baseline in baselines.items()
         if isinstance(baseline, RawQuestion) and (isinstance(baseline, Rerank) or name in retrievers)
     }
-    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, retrievers, latencies)
+    reranker, depth = baselines.get(Rerank.name), sections.agent.depth
+    start_ranks = rank_by_start(reranker, index.index_dir, questions, depth) if isinstance(reranker, Rerank) else {}
+    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections, retrievers, latencies, start_ranks)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(build_parts(comparison, context)))
@@ -183,8 +191,7 @@ def _has_learned_to_read(reranker: Rerank, index_dir: Path) -> bool:
     from drag_ray.engine.encoders.reranker_files import describe_other_index, find_files
 
     files = find_files(reranker.options)
-    is_of_index = files.index_fingerprint and not describe_other_index(files, index_dir / "search_index")
-    return bool(files.is_causal and is_of_index)
+    return files.is_causal and not describe_other_index(files, index_dir / "search_index")
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:
@@ -242,6 +249,7 @@ def _compare(
     sections: EvaluateSections,
     retrievers: Collection[str],
     latencies: Mapping[str, Latency],
+    start_ranks: Mapping[str, int | None],
 ) -> Comparison:
     """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
     settings = sections.evaluate
@@ -254,6 +262,7 @@ def _compare(
         trained=[model.name for model in models if model.name != BASE_NAME],
         retrievers=retrievers,
         latencies=latencies,
+        start_ranks=start_ranks,
         prices=find_prices(settings, models),
         seed=sections.seed,
     )

@@ -21,7 +21,13 @@ from drag_ray.corpus import image_store, links, question_images
 from drag_ray.corpus.config import COMMANDS, CorpusConfig
 from drag_ray.corpus.document_metadata import describe, read_document_metadata
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
+from drag_ray.corpus.near_duplicates import (
+    NearDuplicates,
+    count_near_duplicates,
+    find_near_duplicates,
+    list_evidence,
+    write_near_duplicates,
+)
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, read_questions
@@ -35,7 +41,7 @@ from drag_ray.errors import ConfigError, DataError
 from drag_ray.examples.commands import QUESTIONS_NAME, build_commands
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
-from drag_ray.index.kept_documents import describe_reading, find_kept
+from drag_ray.index.kept_documents import KeptDocuments, describe_reading, find_kept
 from drag_ray.search.index import build_index
 from drag_ray.search.metadata import Metadata
 from drag_ray.stage_runs.folder import StageFolder
@@ -87,24 +93,10 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     asked, question_problems = _read_questions(corpus, questions_path, root, folder)
     reading = describe_reading(corpus, folder.identity, root)
     kept = find_kept(documents, root, folder.earlier, reading)
-    told = "documents: {read_documents:,} to read, {kept_documents:,} kept as they were, {removed_documents:,} removed"
-    _logger.info(told.format_map(kept.count()))
-    part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
-    rows = kept.gather(part_paths, folder.path / document_parts.DIR_NAME)
-    pages, page_problems = document_parts.merge_rows(rows, corpus.limit_pages)
-    if pages.is_empty():
-        what = f"{len(documents)} documents, but no page could be read.{name_first(page_problems)}"
-        raise DataError(f"corpus.documents {root}: {what}")
+    rows, pages, page_problems = _gather_pages(kept, root, corpus, folder)
     metadata, metadata_problems = _read_metadata(corpus, metadata_path, pages)
-    drawn, lost = check_evidence(asked, set(pages.select("file", "page_number").iter_rows()))
-    if asked and not drawn:
-        raise DataError(
-            f"corpus.questions {questions_path}: no question with an evidence page in the corpus.{name_first(lost)} "
-            "The questions must name files as the pages do."
-        )
-    near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
-    questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
-    problems += page_problems + metadata_problems + question_problems + lost + overlaps
+    questions, near_duplicates, lost = _split_questions(asked, pages, corpus, questions_path)
+    problems += page_problems + metadata_problems + question_problems + lost
     problems = _name_sources(problems, {corpus.documents: root, corpus.questions: questions_path, corpus.metadata: metadata_path})
     kept.write(rows, pages, folder.path, reading)
     artifacts.write_parquet(folder.path / links.TABLE_NAME, document_parts.merge_links(rows))
@@ -180,6 +172,37 @@ def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
     _logger.info("building the command reference of the AWS CLI")
     build_commands(root, corpus.limit_pages)
     return root
+
+
+def _gather_pages(
+    kept: KeptDocuments, root: Path, corpus: CorpusConfig, folder: StageFolder
+) -> tuple[pl.DataFrame, pl.DataFrame, list[Problem]]:
+    """The rows of the documents, of which only those that have changed are read, their pages, and what could not be read."""
+    told = "documents: {read_documents:,} to read, {kept_documents:,} kept as they were, {removed_documents:,} removed"
+    _logger.info(told.format_map(kept.count()))
+    part_paths = _read_documents(kept.list_changed(), root, corpus, folder)
+    rows = kept.gather(part_paths, folder.path / document_parts.DIR_NAME)
+    pages, problems = document_parts.merge_rows(rows, corpus.limit_pages)
+    if pages.is_empty():
+        what = f"{kept.listed.height} documents, but no page could be read.{name_first(problems)}"
+        raise DataError(f"corpus.documents {root}: {what}")
+    return rows, pages, problems
+
+
+def _split_questions(
+    asked: list[Question], pages: pl.DataFrame, corpus: CorpusConfig, path: Path | None
+) -> tuple[list[Question], NearDuplicates, list[Problem]]:
+    """The questions with evidence among the pages, each with its split, what their pages nearly duplicate, and what was left
+    out."""
+    drawn, lost = check_evidence(asked, set(pages.select("file", "page_number").iter_rows()))
+    if asked and not drawn:
+        raise DataError(
+            f"corpus.questions {path}: no question with an evidence page in the corpus.{name_first(lost)} "
+            "The questions must name files as the pages do."
+        )
+    near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
+    questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
+    return questions, near_duplicates, lost + overlaps
 
 
 def _read_documents(contents: dict[Path, str], root: Path, corpus: CorpusConfig, folder: StageFolder) -> list[Path]:

@@ -153,8 +153,9 @@ class RerankConfig(ReaderConfig):
     """A model that reads the question and a page at once, and orders anew what another search finds first."""
 
     other_index: bool = False
-    """let an endpoint use a reranker that was trained for another index; on another collection it can order pages far worse
-    than the search. An index that has grown counts as another one; an evaluation warns instead of refusing"""
+    """let an endpoint use a reranker that was trained for another index, or has no note for which, as models of the Hub; on
+    another collection it can order pages far worse than the search. An index that has grown counts as another one; an evaluation
+    warns instead of refusing"""
     weight: float | None = Field(default=None, ge=0.0, le=1.0)
     """weight of the model's score; the rest is that of the search, both standardised over the pages that the model reads; 1, the
     default, uses only the model. With the baseline `features` these have the rest, and by default an evaluation learns both

@@ -242,7 +242,7 @@ def check_index(index_dir: Path, embed_dir: Path | None, settings: AppSettings) 
 def _refuse_doubts(search_dir: Path, config: ServeConfig) -> None:
     for doubt in _list_doubts(search_dir, config):
         if not config.rerank.other_index:
-            raise ServeError(f"serve.{doubt} An index that has grown is another too: --serve.rerank.other-index serves it so.")
+            raise ServeError(f"serve.{doubt} --serve.rerank.other-index serves it so, as on an index that has grown.")
         _logger.warning(doubt)
 
 

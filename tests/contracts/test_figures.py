@@ -5,9 +5,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import figure_rankers
 import pytest
 from figure_cells import RESULTS_DIR, short, to_table
 from figure_machines import UNKNOWN, list_machines
+from figure_rankers import _write_added
 from figures import FIGURES, ROOT, accept_sentences, list_figures, list_files, list_unread, mark_result, write_figures
 
 FILES = [path for path in list_files() if list_figures(path.read_text())]
@@ -74,6 +76,36 @@ def test_cells_become_a_table() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.298, ".298"), (1.0206, "1.021"), (0.05, ".050")])
 def test_numbers_below_one_have_no_zero(value: float, text: str) -> None:
     assert short(value) == text
+
+
+def test_a_writers_pages_stand_beside_what_as_many_questions_have_taught_without_them() -> None:
+    without, added = ({name: [value] * 3 for name in ("hit1", "hit3", "hit10", "mrr")} for value in (0.4, 0.5))
+    rankings = {"ce@20": without, "ce_added": added}
+    curve = [{"set": name, "train_questions": n, "rankings": rankings} for name, n in (("a", 90), ("a", 360), ("b", 1_350))]
+    column = {"set": "a", "train_questions": 900, "rankings": {"ce@20": added}}
+    names = ("ce@20", "ce_added")
+    assert _write_added(column, curve, names) == ".500 .500 .500 .500 (360 questions, without .400)"
+    assert _write_added({**column, "train_questions": 360}, curve, names) == ".500 .500 .500 .500"
+    assert _write_added(column, curve, ("reader@20", "reader_added")) == ""
+
+
+def test_another_start_and_what_learned_the_readers_scores_are_shown_once_they_are_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manuals = next(found for found in figure_rankers._find_read_sets() if found["set"] == "manuals")
+    ranked = manuals["rankings"]
+    distilled = {**ranked["question"], "above_pair": ranked["reader_stacked@20"]["above_pair"]}
+    measured = {
+        "rankers_mpnet": [{**manuals, "options": {"start": "all-mpnet-base-v2"}}],
+        "rankers_manuals": [{**manuals, "rankings": {**ranked, "ce_distilled@20": distilled}}],
+    }
+    monkeypatch.setattr(figure_rankers, "_find_sets", lambda name: measured.get(name, []))
+    rows = [line for line in figure_rankers.write_starts().splitlines() if line.startswith("| manuals")]
+    assert [row.split(" | ")[1] for row in rows] == ["all-MiniLM-L6-v2", "all-mpnet-base-v2"]
+    [row] = [
+        line for line in figure_rankers.write_reader().splitlines() if line.startswith("| a trained cross-encoder, distilled")
+    ]
+    assert row.endswith(" .350 .522 .680 .463 |")
 
 
 def test_make_bench_leaves_out_the_benchmarks_that_have_to_be_told_something() -> None:

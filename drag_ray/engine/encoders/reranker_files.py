@@ -13,7 +13,7 @@ from drag_ray.engine.models.adapter import (
     read_base_model,
     read_noted_name,
 )
-from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.model_folder import refuse_missing, resolve_model
 from drag_ray.engine.models.relevance import RerankerNote, read_note
 from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.search.config import RerankConfig
@@ -69,14 +69,17 @@ def find_files(config: RerankConfig) -> RerankerFiles:
 
 
 def describe_other_index(files: RerankerFiles, index_dir: Path) -> str:
-    """The words that a reranker was trained for another index than the one whose pages it is to put in order; empty where it was
-    not, or nobody knows. Raises SearchIndexError where the index is none that can be read."""
-    if not files.index_fingerprint or files.index_fingerprint == (searched := read_fingerprint(index_dir)):
+    """The words that a reranker was trained for another index than the one whose pages it is to put in order, or for nobody knows
+    which; empty where it was trained for this one. Raises SearchIndexError where the index is none that can be read."""
+    trained, searched = files.index_fingerprint, read_fingerprint(index_dir)
+    if trained == searched:
         return ""
+    known = f"was trained for another index ({trained}) than is searched ({searched})"
+    unknown = f"has no note that it was trained for the index that is searched ({searched})"
     return (
-        f"rerank.model {files.config.model!r} was trained for another index ({files.index_fingerprint}) than is searched "
-        f"({searched}). Where that is another collection, it can put its pages in a far worse order than the search has "
-        "them in (docs/train/rankers.md): compare `rerank` with `question` in an evaluation, or train one for this index."
+        f"rerank.model {files.config.model!r} {known if trained else unknown}. On another collection it can put pages in "
+        "a far worse order than the search has them in (docs/train/rankers.md): compare `rerank` with `question` in an "
+        "evaluation, or train one for this index."
     )
 
 
@@ -110,6 +113,7 @@ def _is_causal(config: RerankConfig, source: str) -> bool:
 
 def refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
     """The error for a model that cannot be read."""
-    is_there = Path(config.model).expanduser().exists()
-    problem = "cannot be read as a model" if is_there else "no such folder (train it first), and no model of the Hugging Face Hub"
-    return ConfigError(f"{config.section}.model {config.model!r}: {problem} ({error}).")
+    option = f"{config.section}.model"
+    if not Path(config.model).expanduser().exists():
+        return refuse_missing(option, config.model, error)
+    return ConfigError(f"{option} {config.model!r}: cannot be read as a model ({error}).")

@@ -49,7 +49,14 @@ def locate_model(model: str, option: str) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=list(_FILES)))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{option} {model!r}: no such folder, and no model of the Hugging Face Hub ({error}).") from None
+        raise refuse_missing(option, model, error) from None
+
+
+def refuse_missing(option: str, model: str, error: Exception) -> ConfigError:
+    """The error for a model that is neither here nor on the Hub. `option`: that names it."""
+    return ConfigError(
+        f"{option} {model!r}: no such folder (is it trained yet?), and no model of the Hugging Face Hub ({error})."
+    )
 
 
 def _fetch(uri: str) -> Path:

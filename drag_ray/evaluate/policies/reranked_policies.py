@@ -22,6 +22,7 @@ from drag_ray.cluster.tasks import ItemStep, Step, map_items, run_task
 from drag_ray.evaluate.deployment import Latency
 from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
+from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.page_reranker import ScoreHits, cut_passage, put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits, Question, Trajectory
@@ -35,6 +36,8 @@ _QUESTIONS_PER_ITEM = 16
 _TIMED = 30
 """Questions that are enough for a median."""
 _TIMED_THREADS = 2
+_NUM_STARTED = 50
+"""Questions that show what training brought: the vectors of the pages of one take a small model on a CPU half a second."""
 _TIMED_DEPTH = 10
 """Pages that are found where no model reads them."""
 
@@ -165,6 +168,37 @@ def time_questions(baseline: RawQuestion, index_dir: Path, questions: Sequence[s
         device=torch.cuda.get_device_name() if on_gpu else f"{_TIMED_THREADS} CPU cores",
         gpu_gib=round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else 0.0,
     )
+
+
+def rank_by_start(reranker: Rerank, index_dir: Path, questions: Sequence[Question], depth: int) -> dict[str, int | None]:
+    """The ranks, to a depth, of the evidence of the first `_NUM_STARTED` questions, by their ids, where the vectors of the model
+    that the reranker was trained from put in order what it reads; none without such a model. Raises ConfigError where that makes
+    no vectors."""
+    asked = questions[:_NUM_STARTED] if reranker.options.start else ()
+    return run_task(order_by_vectors, (reranker, index_dir, asked, depth), 0) if asked else {}
+
+
+def order_by_vectors(reranker: Rerank, index_dir: Path, questions: Sequence[Question], depth: int) -> dict[str, int | None]:
+    """Runs in the task."""
+    import torch
+
+    from drag_ray.engine.encoders.embedding import Embedder
+    from drag_ray.engine.encoders.reranker_files import find_files
+
+    torch.set_num_threads(_TIMED_THREADS)
+    options, searcher, texts = reranker.options, Searcher(index_dir), [question.question for question in questions]
+    # Passages are embedded whole, as far as the model reads: windows are those of indexes.
+    embedder = Embedder(EmbeddingConfig(model=options.start, window_tokens=32, overlap_tokens=0))
+    page_chars = find_files(options).page_chars
+    index = reranker.open_searcher(searcher, texts)
+    found = [index.search(text, options.depth) for text in texts]
+    pages = [cut_passage(searcher, hit, text, page_chars) for text, hits in zip(texts, found, strict=True) for hit in hits]
+    vectors = iter(embedder.embed_pages(pages))
+    ranks: dict[str, int | None] = {}
+    for question, asked, hits in zip(questions, embedder.embed_queries(texts), found, strict=True):
+        ordered = put_in_order(hits, {hit.page: float(asked @ next(vectors)) for hit in hits}, depth)
+        ranks[question.id] = next((hit.rank for hit in ordered if hit.page in question.evidence), None)
+    return ranks
 
 
 class _PagesFinder(ItemStep):

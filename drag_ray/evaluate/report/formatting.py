@@ -1,11 +1,13 @@
 """Numbers, p-values, intervals and what they come to as text, the same wherever they are read."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import astuple
 
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.deployment import Deployment
+from drag_ray.evaluate.deployment import START, Deployment
 from drag_ray.evaluate.effort import Ratio, TurnSuccess
 from drag_ray.evaluate.measure import Criterion, Unit
 from drag_ray.evaluate.policies.policy import BASE_NAME
@@ -209,16 +211,29 @@ def _write_deployment(deployment: Deployment) -> list[str]:
     references = {d.reference: d.reference for row in deployment.rows for d in row.differences}
     if policy == candidate:
         references[deployment.best_untrained] = f"{untrained},"
-    compared = [_write_candidate(deployment, reference, name) for reference, name in references.items()]
-    return [f"Deploy {named}: {values}{cost}.", f"{tested} is {'; and '.join(compared)}."]
+    compared = [_write_candidate(deployment.rows, candidate, reference, name) for reference, name in references.items()]
+    return [f"Deploy {named}: {values}{cost}.", f"{tested} is {'; and '.join(compared)}.", *_write_start(deployment)]
 
 
-def _write_candidate(deployment: Deployment, reference: str, name: str) -> str:
+def _write_start(deployment: Deployment) -> list[str]:
+    """A reranker beside what it was before training."""
+    if not deployment.start:
+        return []
+    num_questions = max(row.metrics[START].n for row in deployment.start)
+    values = " and ".join(f"{row.label} {_write_value(row.metrics[START].value, row.unit)}" for row in deployment.start)
+    compared = _write_candidate(deployment.start, Rerank.name, START, "them")
+    return [
+        f"The vectors of the model that {Rerank.name} was trained from order the same pages of {num_questions} of these "
+        f"questions with {values}; {Rerank.name} is {compared}."
+    ]
+
+
+def _write_candidate(rows: Sequence[Row], candidate: str, reference: str, name: str) -> str:
     """The candidate beside another policy, which is called so, by each of the measures: those that come to the same together."""
     words = {Finding.MORE: "significantly above", Finding.LESS: "significantly below"}
     found: dict[str, list[str]] = {}
-    for row in deployment.rows:
-        difference = row.difference(deployment.candidate, reference)
+    for row in rows:
+        difference = row.difference(candidate, reference)
         needed = f", would need {write_num_needed(difference.num_needed)} questions" if difference.num_needed else ""
         said = words.get(difference.finding or Finding.UNSURE, "not significantly different from")
         found.setdefault(said, []).append(f"{write_label(row)} ({write_difference(difference, row)}{needed})")

@@ -73,6 +73,15 @@ def test_reranking_needs_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("any_model_ranks")
+def test_a_start_that_makes_no_vectors_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    evaluate = load(RunConfig, ["--evaluate.rerank.model", "ranker", "--evaluate.rerank.start", str(tmp_path)]).evaluate
+    with pytest.raises(
+        ConfigError, match=r"^evaluate\.rerank\.start '.*': no modules\.json there, so it makes no vectors\. Name"
+    ):
+        BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
+
+
+@pytest.mark.usefixtures("any_model_ranks")
 def test_the_search_that_is_named_finds_what_is_reranked(tmp_path: Path) -> None:
     evaluate = load(RunConfig, ["--evaluate.rerank.model", "ranker", "--evaluate.rerank.retrieval", "hybrid"]).evaluate
     (tmp_path / "vectors").mkdir()

@@ -93,7 +93,10 @@ def test_what_is_no_folder_is_a_name_on_the_hub(tmp_path: Path, monkeypatch: pyt
         (cached / name).parent.mkdir(parents=True)
         (cached / name).write_text(text)
     assert locate_model("some/model", "embedding.model") == cached / "snapshots" / "abc"
-    with pytest.raises(ConfigError, match=r"embedding\.model 'some/other': no such folder, and no model of the Hugging Face Hub"):
+    with pytest.raises(
+        ConfigError,
+        match=r"embedding\.model 'some/other': no such folder \(is it trained yet\?\), and no model of the Hugging Face Hub",
+    ):
         locate_model("some/other", "embedding.model")
     with pytest.raises(ConfigError, match=r"rerank\.model '/no/such/folder': no such folder"):
         locate_model("/no/such/folder", "rerank.model")

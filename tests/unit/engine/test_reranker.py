@@ -243,14 +243,25 @@ def test_one_that_was_trained_for_another_index_is_named_and_not_served_unless_t
     write_index(tmp_path / "index", [build_page()], [])
     index_dir = tmp_path / "index" / "search_index"
     folder, config = ranking_adapter, ServedRerankConfig(model=str(ranking_adapter))
-    for fingerprint in ("", read_fingerprint(index_dir)):
+    write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=read_fingerprint(index_dir)))
+    assert not describe_other_index(find_files(config), index_dir)
+    _check_searches(tmp_path / "index", None, ServeConfig(rerank=config), [])
+    for fingerprint, said in (
+        ("0123abcd", r"was trained for another index \(0123abcd\)"),
+        ("", "has no note that it was trained"),
+    ):
         write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=fingerprint))
-        assert not describe_other_index(find_files(config), index_dir)
-        _check_searches(tmp_path / "index", None, ServeConfig(rerank=config), [])
-    write_note(folder, RerankerNote(instruction="Find.", index_fingerprint="0123abcd"))
-    said = "was trained for another index (0123abcd) than is searched"
-    assert said in describe_other_index(find_files(config), index_dir)
-    with pytest.raises(ServeError, match=r"serve\.rerank\.model .* was trained for another index.*--serve\.rerank\.other-index"):
+        with pytest.raises(ServeError, match=rf"^serve\.rerank\.model .* {said}.*--serve\.rerank\.other-index serves it so"):
+            _check_searches(tmp_path / "index", None, ServeConfig(rerank=config), [])
+        _check_searches(tmp_path / "index", None, ServeConfig(rerank=config.model_copy(update={"other_index": True})), [])
+
+
+def test_a_public_cross_encoder_is_not_served_unless_that_is_said(tmp_path: Path) -> None:
+    write_index(tmp_path / "index", [build_page()], [])
+    config = ServedRerankConfig(model=str(write_cross_encoder(tmp_path / "public")))
+    with pytest.raises(
+        ServeError, match=r"public' has no note that it was trained for the index.*compare `rerank` with `question`"
+    ):
         _check_searches(tmp_path / "index", None, ServeConfig(rerank=config), [])
     _check_searches(tmp_path / "index", None, ServeConfig(rerank=config.model_copy(update={"other_index": True})), [])
 
@@ -352,7 +363,7 @@ def test_a_model_that_ranks_nothing_is_refused(tmp_path: Path) -> None:
     for model, reason in (
         (embedding, "is a BertModel of 2 labels"),
         (classes, "of 3 labels"),
-        (tmp_path / "encoder", r"no such folder \(train it first\), and no model of the Hugging Face Hub"),
+        (tmp_path / "encoder", r"no such folder \(is it trained yet\?\), and no model of the Hugging Face Hub"),
     ):
         for look in (find_files, load_reranker):
             with pytest.raises(ConfigError, match=reason):

@@ -200,7 +200,9 @@ def test_a_model_behind_an_endpoint_takes_no_adapter_of_the_run(run_dir: Path, h
 
 def test_a_reranker_in_a_folder_is_a_source_of_an_evaluation_that_asks_it(tmp_path: Path) -> None:
     named = ("--evaluate.rerank.model", str(tmp_path))
-    assert configure("--evaluate.baselines", '["rerank"]', *named).list_sources() == {"evaluate.rerank.model": tmp_path}
+    named += ("--evaluate.rerank.start", str(tmp_path))
+    sources = configure("--evaluate.baselines", '["rerank"]', *named).list_sources()
+    assert sources == {"evaluate.rerank.model": tmp_path, "evaluate.rerank.start": tmp_path}
     assert configure(*named).list_sources() == {}
     other = configure("--evaluate.baselines", '["rerank"]', "--evaluate.rerank.model", "BAAI/bge-reranker-v2-m3")
     assert other.list_sources() == {}

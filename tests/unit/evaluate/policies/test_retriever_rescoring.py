@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedding_models import write_embedding_model, write_page_vectors
+from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from factories import asked_at, build_question, build_search, build_trajectory, build_turn
 from small_index import index_texts
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.dense import Dense, Hybrid
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.rerank import Rerank
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.models.relevance import EmbedderNote, write_note
-from drag_ray.evaluate.policies.reranked_policies import time_questions
+from drag_ray.evaluate.policies.reranked_policies import order_by_vectors, time_questions
 from drag_ray.evaluate.policies.retriever_rescoring import add_variants, search_by_both
 from drag_ray.evaluate.results import compute_result
 from drag_ray.evaluate.stage import choose_retrievers, find_trained_retrievers
+from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.dense import fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
@@ -76,6 +77,20 @@ def test_the_time_of_a_search_by_vectors_is_that_of_embedding_the_question_too(
     assert embedded[1:] == ["rotor", "fuel pump", "oil"]
     assert (found.num_questions, found.num_pages, found.device, found.gpu_gib) == (2, 0, "2 CPU cores", 0.0)
     assert found.median_ms >= 50
+
+
+def test_the_start_of_a_reranker_orders_what_the_search_finds_by_its_vectors(searcher: Searcher, tmp_path: Path) -> None:
+    start, model = write_embedding_model(tmp_path / "start", seed=1), write_cross_encoder(tmp_path / "trained")
+    reranker = Rerank(RerankedConfig(model=str(model), start=str(start), depth=3))
+    asked = [replace(QUESTION, id=f"q{number}", evidence=(Evidence("a.pdf", number),)) for number in range(1, 6)]
+    ranks = order_by_vectors(reranker, searcher.index_dir, asked, 2)
+    embedder = Embedder(EmbeddingConfig(model=str(start), window_tokens=32, overlap_tokens=0))
+    numbers = [hit.page_number for hit in searcher.search(QUESTION.question, 3)]
+    cosines = embedder.embed_pages([TEXTS[number - 1] for number in numbers]) @ embedder.embed_queries([QUESTION.question])[0]
+    first, second, third = (numbers[place] for place in (-cosines).argsort())
+    assert [first, second, third] != numbers
+    expected = {f"q{number}": None for number in range(1, 6)} | {f"q{first}": 1, f"q{second}": 2}
+    assert ranks == expected  # the third is beyond the depth of the results
 
 
 def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Searcher, hybrid: Hybrid) -> None:

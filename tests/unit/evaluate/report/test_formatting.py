@@ -169,6 +169,19 @@ def test_what_to_deploy_is_said_first_with_its_cost_and_how_sure_it_is():
     assert subject.startswith("No significant difference between tuned and base")
 
 
+def test_a_reranker_stands_beside_what_it_was_before_training():
+    start_ranks = {f"q{place}": 1 if place < 10 else 2 for place in range(20)}
+    comparison = build_comparison(RERANKED, subject="tuned", start_ranks=start_ranks)
+    assert comparison.deployment
+    assert [row.metrics["start"].n for row in comparison.deployment.start] == [20, 20]
+    *_, start = write_verdict(comparison)
+    assert start.startswith(
+        "The vectors of the model that rerank was trained from order the same pages of 20 of these questions with Hit@1 50.0 % "
+        "and MRR 0.750; rerank is significantly above them by Hit@1 % (+50.0 ["
+    )
+    assert len(write_verdict(build_comparison(RERANKED, subject="tuned"))) == 2
+
+
 def test_what_is_not_significantly_better_than_the_untrained_is_not_deployed():
     ranks = {**RERANKED, "rerank": [2] * 29 + [1] * 11}
     latency = Latency(median_ms=142.4, num_questions=30, num_pages=20, device="2 CPU cores", gpu_gib=0.0)
