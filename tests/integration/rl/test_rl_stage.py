@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.models.adapter import check_adapter
+from drag_ray.engine.models.canary import read_canary
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_stages
 from drag_ray.pipeline.stages import STAGES
@@ -166,6 +167,7 @@ def test_the_policy_that_is_best_in_validation_is_published(course: Course) -> N
     assert list(validated) == [0, STEPS]
     assert {figures["rollouts"] for figures in validated.values()} == {2}
     assert list_policies(course.stage_dir) == [STEPS]
+    assert read_canary(locate_policy(course.stage_dir, STEPS))  # of which the engine that validated found all tokens
     adapter_dir = course.stage_dir / "adapter"
     check_adapter(EngineConfig(adapter=str(adapter_dir)))
     assert "the method `grpo`" in (adapter_dir / "README.md").read_text()
