@@ -19,11 +19,11 @@ LINES = {
     "collect": 190,
     "corpus": 4_220,
     "embed": 90,
-    "engine": 3_790,
+    "engine": 3_850,
     "evaluate": 5_440,
     "examples": 260,
     "feedback": 1_490,
-    "finetune": 5_780,
+    "finetune": 5_810,
     "format": 2_620,
     "index": 980,
     "pipeline": 1_400,
@@ -31,7 +31,7 @@ LINES = {
     "questions": 1_520,
     "recipes": 1_170,
     "rl": 1_040,
-    "rollout": 3_140,
+    "rollout": 3_155,
     "search": 3_280,
     "serve": 5_390,
     "stage_runs": 780,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 446
+FILES = 447
 OPTIONS = 359
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_370
+TEST_LINES = 54_730
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 
