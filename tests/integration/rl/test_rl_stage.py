@@ -72,10 +72,13 @@ def kill_all(run_dir: Path, ray_address: str, log: Path) -> tuple[list[dict[str,
         wait_until(holds, 400)
 
     def kill(name: str) -> None:
+        killed = list[psutil.Process]()
         for found in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if found.cmdline()[:1] == [name]:
+                if " ".join(found.cmdline()).startswith(name):  # what it is at follows
                     found.kill()
+                    killed.append(found)
+        assert len(killed) == 1
 
     def list_finished(step: int) -> list[Path]:
         return list(locate_step(stage_dir, step).glob(f"{TRAJECTORIES_DIR_NAME}/*"))
