@@ -27,7 +27,7 @@ LINES = {
     "format": 2_620,
     "index": 980,
     "pipeline": 1_400,
-    "process": 2_520,
+    "process": 2_540,
     "questions": 1_520,
     "recipes": 1_170,
     "rl": 1_040,
