@@ -1,14 +1,15 @@
 """Ways to train a query writer at equal terms: supervised, by preferences, from recorded rollouts, and while collecting.
 
 python benchmarks/bench_rl.py --out FOLDER --set medquad=benchmarks/effect/rl/medquad.toml [--method rl] [--seed 0]
-    [--model FOLDER] [--name rl_rloo] [--options='{"rl": {"steps": 40}}'] [--limit 1000]
+    [--model FOLDER] [--name rl_rloo] [--options='{"rl": {"steps": 40}}'] [--limit 1000] [--every 8]
 python benchmarks/bench_rl.py --table FOLDER [--result rl]
 
 The first command trains once, in FOLDER/SET/NAME-SEED, and asks the test questions, which are of other documents: `rl` is the
 stage of that name, `recipe` the rounds of a configuration's curriculum (an adapter each), `grpo` one round of reinforcement
 learning from recorded rollouts, `base` trains nothing. It writes FOLDER/SET-NAME-SEED.json with the rank of the best evidence
 page of each test question in the first search, the seconds of each stage and, of `rl`, the curve; and what each policy finds,
-as `bench_rankers.py --additions` reads it, in FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. Of `rl`,
+as `bench_rankers.py --additions` reads it, in FOLDER/additions/SET-NAME-SEED/POLICY. What is there is not made again. With
+`--every 8` the policies after 8, 16, ... steps of `rl` are asked too. Of `rl`,
 FOLDER/speed/SET-NAME-SEED.json has samples a second and how busy the GPUs were; `--limit -1` asks no questions and writes that
 alone. The second command writes `results/rl.json`, or another: means over seeds, with differences to the untrained model and to
 the question over documents, and the recall of the pages that a reader would be given.
@@ -37,6 +38,8 @@ import drag_ray
 from drag_ray.api.run import Run
 from drag_ray.evaluate.statistics.intervals import holm
 from drag_ray.finetune.training_folder import read_curve
+from drag_ray.rl import course
+from drag_ray.rl.learning import list_policies, locate_policy
 from drag_ray.stage_runs import provenance
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
@@ -51,6 +54,21 @@ CURVE = (
     *("step", "reward", "spread", "kl", "entropy", "engine_kl", "clipped", "eval_reward"),
     *("rollouts", "lag", *SECONDS),
 )
+
+
+def keep_policies(every: int) -> None:
+    """Let a training leave its policies after each so many steps, all but few of which it would drop."""
+    drop = course.drop_policies
+    course.drop_policies = lambda stage_dir, kept: drop(
+        stage_dir, {*kept, *(step for step in list_policies(stage_dir) if step % every == 0)}
+    )
+
+
+def list_kept(run: Run, every: int) -> dict[str, Path]:
+    """The policies after each so many steps, by name."""
+    stage_dir = run.locate("rl")
+    steps = [step for step in list_policies(stage_dir) if step and step % every == 0]
+    return {f"step{step:03}": locate_policy(stage_dir, step) for step in steps}
 
 
 def train(run: Run, method: str) -> dict[str, Path]:
@@ -115,6 +133,8 @@ def run_once(options: argparse.Namespace) -> None:
             share(folder / "index", index)
         indexed = time.perf_counter()
         with GpuWatch() as gpus:
+            if options.every:
+                keep_policies(options.every)
             adapters = train(run, options.method)
         ended, trained = time.time(), time.perf_counter()
         curve = read_curve(run.locate("rl")) if options.method == "rl" else []
@@ -122,7 +142,8 @@ def run_once(options: argparse.Namespace) -> None:
             artifacts.write_json(options.out / "speed" / output.name, describe_speed(run, curve, gpus, ended))
         if options.limit < 0:
             return
-        named = tuple(f"{key}={path}" for key, path in adapters.items())
+        compared = adapters | (list_kept(run, options.every) if options.every else {})
+        named = tuple(f"{key}={path}" for key, path in compared.items())
         asked = {"adapters": named, "baselines": [QUESTION], "limit": options.limit, "question_weights": []}
         run.evaluate(evaluate=asked, engine={"adapter": ""})
         for policy in (BASE, *adapters):
@@ -174,7 +195,7 @@ def summarise(of: str, found: list[dict[str, Any]]) -> dict[str, Any]:
             "seeds": [one["seed"] for one in ones],
             "seconds": [{key: round(value) for key, value in one["seconds"].items()} for one in ones],
             "options": {key: value for key, value in ones[0]["options"].items() if key != "corpus"},
-            "curves": [one["curve"] for one in ones if one["curve"]],
+            "curves": [one["curve"] for one in ones if one["curve"] and name == one["method"]],
         }
     models = sorted({one["model"] for one in found})
     return {"questions": len(files), "documents": len(set(files)), "models": models, "rows": rows}
@@ -259,6 +280,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="", help="folder or name, above that of the configuration")
     parser.add_argument("--options", type=parse_json, default={}, help="of the run, above those of the configuration: JSON")
+    parser.add_argument("--every", type=int, default=0, help="steps between further policies that are asked; 0 asks none")
     parser.add_argument("--limit", type=int, default=0, help="test questions, drawn; 0 takes all, -1 only looks at speed")
     options = parser.parse_args()
     if options.table:

@@ -30,6 +30,7 @@ import figure_machines
 import figure_quality
 import figure_rankers
 import figure_reranker
+import figure_rl
 import figure_scaling
 import figure_speed
 import figure_tools
@@ -91,6 +92,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "written-likeness": figure_written.write_likeness,
     "written-kinds": figure_written.write_kinds,
     "reranker": figure_reranker.write_table,
+    "rl-minutes": figure_rl.write_minutes,
     "kept": figure_kept.write_table,
     "kept-headline": figure_kept.write_headline,
     "evaluate-tools": figure_tools.write_evaluate_tools,

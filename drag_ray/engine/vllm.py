@@ -26,7 +26,7 @@ from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.models.dtype import choose_dtype
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.vllm_client import VllmClient, translate_errors
-from drag_ray.errors import ConfigError, EngineDiedError
+from drag_ray.errors import ConfigError, EngineDiedError, RolloutError
 from drag_ray.extras import explain_missing
 
 _ALLOCATIONS_BEFORE_GC = 100_000
@@ -256,6 +256,20 @@ class VllmEngine(VllmClient):
                 await self._engine.remove_lora(adapter.lora_int_id)
         self._adapters = self._number_adapters(adapters)
         self.reply_as(config)
+
+    async def score(self, token_ids: Sequence[int], adapter: str) -> list[float]:
+        """The log-probabilities of all tokens but the first, each after those before it, to an adapter. No other request may be
+        under way."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        params = SamplingParams(max_tokens=1, prompt_logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY)
+        asked = ({"prompt_token_ids": list(token_ids)}, params, f"score-{next(self._request_numbers)}")
+        with translate_errors():
+            async for output in self._engine.generate(*asked, lora_request=self._adapters[adapter]):
+                if output.finished:
+                    return list(output.prompt_logprobs.logprobs)
+        raise RolloutError("vLLM ended a request without log-probabilities")
 
     @property
     def has_died(self) -> bool:

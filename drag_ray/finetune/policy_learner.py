@@ -23,6 +23,7 @@ from transformers import set_seed
 
 from drag_ray.engine.conversation import Row
 from drag_ray.engine.models.adapter_weights import find_not_finite
+from drag_ray.engine.models.canary import Canary
 from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError
@@ -42,6 +43,7 @@ _logger = logging.getLogger(__name__)
 
 _OPTIMIZER_NAME = "optimizer.pt"
 _MAX_GRAD_NORM = 1.0
+_CANARY_TOKENS = 64
 _SUMS = ("kl", "clipped", "entropy", "engine_gap", "tokens")
 
 
@@ -106,6 +108,7 @@ class PolicyLearner:
             weights = load_peft_weights(str(checkpoint_dir), device="cpu")
             set_peft_model_state_dict(self._model, weights)
             self._optimizer.load_state_dict(torch.load(checkpoint_dir / _OPTIMIZER_NAME, map_location="cpu", weights_only=True))
+        self._canary: Canary | None = None
         self._move("cpu" if self._yields_gpu else self._device.type)
 
     def learn(self, rows: Iterable[Row], step: int) -> dict[str, Any]:
@@ -131,6 +134,8 @@ class PolicyLearner:
         if not tokenized.rows:
             return figures
         self._move(self._device.type)
+        sample = self._choose_sample(tokenized.rows[0])
+        before = self._score(sample)
         sums, of_rows, losses, norms = defaultdict[str, float](float), dict[str, _OfRow](), list[float](), list[float]()
         known = any(row["engine_log_probabilities"] for row in tokenized.rows)
         parts = [tokenized.rows[number :: self._num_updates] for number in range(self._num_updates)]
@@ -140,6 +145,7 @@ class PolicyLearner:
             loss, norm = self._update(part, batches, sums, of_rows)
             losses.append(loss)
             norms.append(norm)
+        self._keep_canary(sample, before)
         if self._yields_gpu:
             self._move("cpu")
         elif self._device.type == "cuda":
@@ -163,17 +169,41 @@ class PolicyLearner:
         return {"furthest": max(of_rows, key=lambda name: of_rows[name].kl, default=""), "engine_gaps": gaps}
 
     def save(self, folder: Path) -> None:
-        """Write adapter, tokenizer and the state of the optimizer. Raises ArtifactError where the disk refuses, and
-        NotFiniteError where a weight is not finite."""
+        """Write adapter, tokenizer, the state of the optimizer and, once something was learned, what engines are compared by.
+        Raises ArtifactError where the disk refuses, and NotFiniteError where a weight is not finite."""
         with saving(folder):
             self._model.save_pretrained(str(folder), selected_adapters=["default"])
             self._tokenizer.save_pretrained(str(folder))
             torch.save(self._optimizer.state_dict(), folder / _OPTIMIZER_NAME)
+            if self._canary:
+                self._canary.write(folder)
         if name := find_not_finite(folder / ADAPTER_WEIGHTS_NAME):
             rate = self._config.learning_rate
             raise NotFiniteError(
                 f"{folder}: {name} is not finite, so nothing is kept of it. Lower finetune.learning_rate ({rate:g})."
             )
+
+    def _choose_sample(self, row: dict[str, Any]) -> list[int]:
+        """The last tokens of a row, without those that stand for images and turns."""
+        added = self._tokenizer.added_tokens_decoder
+        return [token for token in row["input_ids"] if token not in added][-_CANARY_TOKENS:]
+
+    def _score(self, token_ids: list[int]) -> list[float]:
+        """The log-probabilities of all tokens but the first."""
+        if len(token_ids) < 2:
+            return []
+        tokens = torch.tensor([token_ids], device=self._device)
+        self._model.eval()
+        with torch.no_grad(), self._autocast():
+            return self._scores.compute(self._model, {"input_ids": tokens, "labels": tokens}, 1.0).tolist()
+
+    def _keep_canary(self, sample: list[int], before: list[float]) -> None:
+        """Score a sample for the engines that take the policy."""
+        if not before:
+            return
+        with use_start(self._model):
+            start = self._score(sample)
+        self._canary = Canary(sample, self._score(sample), {"the policy of the step before": before, "the start": start})
 
     def _cut(self, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         """This process's share of the rows in batches: what they begin with is shared, or those of like lengths are together."""

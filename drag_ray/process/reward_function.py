@@ -9,8 +9,11 @@ has one number for a rollout gives it to the last reply, and 0 to the others: th
 """
 
 import inspect
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -27,6 +30,7 @@ MARK = ":"
 """Stands between module and function."""
 _MOST = 1e30
 """Rewards of this size and beyond are refused: their sums and squares, or they themselves, could be too large for a number."""
+_MOST_S = 300.0
 _EXPECTED = "Expected a function of one argument, a drag_ray.process.reward_function.Rollout."
 
 
@@ -137,7 +141,8 @@ def compute_rewards(trajectories: pl.DataFrame, name: str) -> pl.Series:
 def _ask(function: RewardFunction, name: str, rollout: Rollout) -> list[float]:
     place = f"process.reward {name!r}: trajectory {rollout.id!r}"
     try:
-        returned: Any = function(rollout)
+        with _limit_time():
+            returned: Any = function(rollout)
     except (Exception, SystemExit) as error:  # whatever a user's function does
         raise ConfigError(
             f"{place}: it raised {type(error).__name__}: {error}. Have it return a number for each reply of any rollout."
@@ -155,6 +160,24 @@ def _ask(function: RewardFunction, name: str, rollout: Rollout) -> list[float]:
                 "nothing."
             )
     return [float(value) for value in returned]
+
+
+@contextmanager
+def _limit_time() -> Generator[None]:
+    """Raise TimeoutError in what takes too long, in the main thread, as nothing else can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it took longer than {_MOST_S:g} s for a rollout")
+
+    earlier, (left, _) = signal.signal(signal.SIGALRM, stop), signal.setitimer(signal.ITIMER_REAL, _MOST_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.signal(signal.SIGALRM, earlier)
 
 
 def _read_rollouts(trajectories: pl.DataFrame) -> Iterator[Rollout]:

@@ -76,13 +76,15 @@ def score(paths: Sequence[Path], config: ProcessConfig) -> ScoredPart:
 
 
 def build_batch(part: ScoredPart, config: FormatConfig) -> Batch:
-    """The training rows of rollouts. Those that leak are left out."""
+    """The training rows of rollouts. Those that leak are left out, and counted as `leaked` among the figures."""
     row_format = load_format("rl_steps")
-    rows = screen_rows(row_format.build_rows(part, config), find_leaks(part.trajectories))
+    built = row_format.build_rows(part, config)
+    rows = screen_rows(built, find_leaks(part.trajectories))
+    leaked = {"leaked": built.height - rows.height} if rows.height < built.height else {}
     learned = rows.filter(pl.col("advantage").abs() >= LEAST_ADVANTAGE)["question_id"].unique()
     layout = Layout.of(part.trajectories)
     table = layout.apply(rows, row_format.schema, part.trajectories.select("trajectory_id", *SHOWN_COLUMNS))
-    return Batch(encode_rows(table).lines.to_pybytes(), frozenset(learned), describe(part))
+    return Batch(encode_rows(table).lines.to_pybytes(), frozenset(learned), describe(part) | leaked)
 
 
 def describe(part: ScoredPart) -> dict[str, Any]:

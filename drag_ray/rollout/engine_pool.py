@@ -24,8 +24,9 @@ from drag_ray.cluster.nodes import ENGINE_POOL_NAME, KEPT_SHARE, count_cpus, fin
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
+from drag_ray.engine.models.canary import read_canary
 from drag_ray.engine.vllm import VllmEngine
-from drag_ray.errors import DragRayError, EngineDiedError
+from drag_ray.errors import DragRayError, EngineDiedError, TrainError
 from drag_ray.rollout.folder import LOGS_DIR_NAME, log_to_file
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters, list_stores
 from drag_ray.rollout.pool import Pool, share_engines
@@ -74,7 +75,8 @@ class EngineActor:
 
     async def begin(self, offer: int, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
         """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it. `offer`: the pool's; the
-        first of the workers that share the engine in it begins for all of them."""
+        first of the workers that share the engine in it begins for all of them. Raises TrainError where it does not write with
+        what is in an adapter's folder, as the adapter's canary tells."""
         self._stores.roots = list_stores(run_dir, self._spec.image_dirs)
         async with self._changing:
             if self._engine is not None and self._engine.has_died:
@@ -113,6 +115,25 @@ class EngineActor:
             await self._engine.wake()
             self._at_rest = False
         await self._engine.begin(config, adapters)
+        if await self._find_difference(adapters):
+            await self._engine.begin(config, adapters)  # it loads them anew
+            if difference := await self._find_difference(adapters):
+                context = ray.get_runtime_context()
+                raise TrainError(
+                    f"the engine {context.get_actor_id()} of the node {context.get_node_id()} was given {difference}, at the "
+                    "second try too. Likely it writes with an older adapter, or it reckons in another way (engine.dtype, "
+                    "engine.load_format). Start the stage again: it goes on with this step."
+                )
+
+    async def _find_difference(self, adapters: Sequence[str]) -> str:
+        """The first adapter that the engine does not write with, and how that shows; empty without."""
+        assert self._engine is not None, "it has started"
+        for adapter in adapters:
+            if canary := await asyncio.to_thread(read_canary, Path(adapter)):
+                found = await self._engine.score(canary.token_ids, adapter)
+                if difference := canary.find_difference(found):
+                    return f"{adapter} and is {difference}"
+        return ""
 
 
 _ADAPTER_PLACES = 4

@@ -79,5 +79,10 @@ def give_too_large(rollout: Rollout) -> Any:
     return [10**400, 0]
 
 
+def never_return(rollout: Rollout) -> Any:
+    while True:
+        pass
+
+
 def leave(rollout: Rollout) -> Any:
     raise SystemExit(0)

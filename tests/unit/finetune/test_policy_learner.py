@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from adapters import compute_logprobs
 from training_cases import build_row, write_job, write_model
 
+from drag_ray.engine.models.canary import read_canary
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.config import TrainJob
 from drag_ray.finetune.policy_learner import PolicyLearner
@@ -54,6 +56,31 @@ def test_a_policy_goes_on_from_its_checkpoint_as_if_nothing_had_happened(nano: P
     assert second["furthest"] in {"1 (q2-0)", "2 (q3-0)"}
     assert first["engine_kl"] == 0  # nobody knows
     assert 5 < first["entropy"] < 15  # of random weights over 49,152 tokens
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_canary_of_a_policy_has_what_its_adapter_says_of_tokens_of_a_row(
+    nano: Path, tmp_path: Path, temperature: float
+) -> None:
+    learner, rows = start(write(tmp_path, nano), temperature=temperature), build_rows()
+    learner.save(tmp_path / "new")
+    assert read_canary(tmp_path / "new") is None
+    for step in (1, 2):
+        learner.learn(rows, step)
+        learner.save(tmp_path / str(step))
+    canary = read_canary(tmp_path / "2")
+    assert canary
+    assert len(canary.token_ids) == 1 + len(canary.log_probabilities)
+    found = {
+        name: compute_logprobs(
+            str(tmp_path / name) if name else "", canary.token_ids[:1], canary.token_ids[1:], str(nano)
+        ).tolist()
+        for name in ("", "1", "2")
+    }
+    assert canary.log_probabilities == pytest.approx(found["2"], abs=1e-4)
+    assert canary.others["the policy of the step before"] == pytest.approx(found["1"], abs=1e-4)
+    assert canary.others["the start"] == pytest.approx(found[""], abs=1e-4)
+    assert [bool(canary.find_difference(found[name])) for name in ("", "1", "2")] == [True, True, False]
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 3, "gradient_checkpointing": True}])

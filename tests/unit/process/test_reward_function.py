@@ -14,6 +14,7 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import load_format
 from drag_ray.format.tables import ScoredPart
 from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.process import reward_function
 from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.reward_function import Rollout, ScoredReply, load_reward_function
 from drag_ray.rl.config import RlSections
@@ -119,12 +120,14 @@ def test_a_function_that_cannot_be_had_is_refused_before_anything_is_started(nam
         ("give_by_step", "it returned dict {1: 0.5, 2: 0.7}, expected 2 finite"),
         ("give_too_large", "for reply 1 it returned int 1000"),
         ("leave", "it raised SystemExit: 0"),
+        ("never_return", "it raised TimeoutError: it took longer than 0.1 s for a rollout"),
     ],
 )
 def test_what_is_no_number_for_each_reply_is_an_error_that_names_function_and_trajectory(
-    process: Process, function: str, problem: str
+    process: Process, monkeypatch: pytest.MonkeyPatch, function: str, problem: str
 ) -> None:
     rollout = two_replies()
+    monkeypatch.setattr(reward_function, "_MOST_S", 0.1)
     with pytest.raises(ConfigError, match=re.escape(f"{name_function(function)!r}: trajectory {rollout.id!r}: ")) as caught:
         process(rollout, reward=name_function(function))
     assert problem in str(caught.value)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,32 @@ def test_a_course_that_is_killed_anywhere_comes_to_the_same_end(
         assert machine.trained == whole.trained
         assert machine.rolled_out == whole.rolled_out
         assert set(machine.rolled_out.values()) == {1}
+
+
+class ConcurrentMachine(Machine):
+    """Trains what it has been given while it rolls out, and notes the folders, and of each the policies, and which were there."""
+
+    def __init__(self, stage_dir: Path) -> None:
+        super().__init__(stage_dir)
+        self.seen = defaultdict[str, list[tuple[int, int]]](list)
+
+    def roll_out(self, folder: Path, policy_dir: Path, draw: Draw) -> list[Path]:
+        self.wait_for(len(list((self._stage_dir / "steps").glob(f"*/{ROWS_NAME}"))))
+        self.seen[folder.name].append((int(policy_dir.name), list_policies(self._stage_dir)[-1]))
+        return super().roll_out(folder, policy_dir, draw)
+
+
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_an_update_ends_no_rollout_and_all_of_a_step_are_of_one_policy_that_is_not_too_old(tmp_path: Path, max_lag: int) -> None:
+    machine = ConcurrentMachine(tmp_path)
+    take(machine, tmp_path, steps=6, refills=2, questions_per_step=3, max_lag=max_lag, validation_steps=0)
+    assert set(machine.rolled_out.values()) == {1}
+    assert any(len(drawn) > 1 for drawn in machine.seen.values())  # others came for dull questions
+    for name, drawn in machine.seen.items():
+        assert len({policy for policy, _ in drawn}) == 1
+        assert 0 <= int(name) - 1 - drawn[0][0] <= max_lag
+    was_newer = any(newest > policy for drawn in machine.seen.values() for policy, newest in drawn)
+    assert was_newer == bool(max_lag)
 
 
 def test_dull_questions_are_made_up_for_by_the_next_within_bounds(tmp_path: Path) -> None:

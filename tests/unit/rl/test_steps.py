@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from factories import asked_at, build_answer, build_question, build_search, build_trajectory, write_trajectories
 
@@ -13,6 +14,7 @@ from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.format.config import FormatConfig
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.process.config import ProcessConfig
+from drag_ray.rl import batches
 from drag_ray.rl.batches import build_batch, compare_engines, find_engines, score
 from drag_ray.rl.config import RlConfig, RlSections
 from drag_ray.rl.ledger import StepLedger, draw_next
@@ -57,7 +59,7 @@ def test_the_ledger_knows_what_was_drawn_and_what_came_of_it(tmp_path: Path) -> 
         StepLedger(path)
 
 
-def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) -> None:
+def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     better, same = (build_question(id=name, question=f"Where is {name} said?") for name in ("better", "same"))
     asked = asked_at(3)
     rollouts = [
@@ -77,6 +79,9 @@ def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path) ->
     assert (figures["rollouts"], figures["without_search"], figures["idle"]) == (4, 0.25, "better-1")
     assert figures["reward"] == pytest.approx((0.5 + 2 * 0.1309) / 4, abs=1e-4)
     assert figures["spread"] == pytest.approx(0.25**2 / 2, abs=1e-4)  # of one question 1/16, of the other none
+    assert "leaked" not in figures
+    monkeypatch.setattr(batches, "screen_rows", lambda rows, _: rows.filter(pl.col("trajectory_id") != "same-0"))
+    assert build_batch(score([path], ProcessConfig()), FormatConfig()).figures == figures | {"leaked": 1}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Loans of the kept engines, and the requests that let one rest."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,8 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.canary import Canary
+from drag_ray.errors import TrainError
 from drag_ray.rollout import engine_pool, runner
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.engine_pool import EngineActor, EnginePool, EngineSpec, _build_spec
@@ -131,6 +135,36 @@ class RestingEngine:
         assert self.is_awake, "asked to rest twice"
         self.is_awake = False
         await asyncio.sleep(0.01)
+
+
+class StaleEngine:
+    """Finds what an older adapter would until it has loaded the new one so often."""
+
+    has_died = False
+
+    def __init__(self, num_loads: int) -> None:
+        self.num_loads = num_loads
+
+    async def begin(self, config: EngineConfig, adapters: Sequence[str]) -> None:
+        self.num_loads -= 1
+
+    async def score(self, token_ids: Sequence[int], adapter: str) -> list[float]:
+        return [-2.0, -1.02] if self.num_loads > 0 else [-1.99, -1.11]
+
+
+@pytest.mark.parametrize(("num_loads", "num_left", "said"), [(1, 0, ""), (2, 0, ""), (3, 1, r"engine e7 of the node n1 .*")])
+async def test_an_engine_that_writes_with_an_older_adapter_is_given_it_again_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_loads: int, num_left: int, said: str
+) -> None:
+    Canary([5, 6, 7], [-2.0, -1.1], {"the policy of the step before": [-2.0, -1.0]}).write(tmp_path)
+    context = SimpleNamespace(get_actor_id=lambda: "e7", get_node_id=lambda: "n1")
+    monkeypatch.setattr(engine_pool.ray, "get_runtime_context", lambda: context)
+    actor, engine = EngineActor(SPEC), StaleEngine(num_loads)
+    monkeypatch.setattr(actor, "_engine", engine)
+    monkeypatch.setattr(engine_pool, "log_to_file", lambda run_dir: None)
+    with pytest.raises(TrainError, match=rf"{said}{tmp_path} and is 0.04 nats .*step before") if said else nullcontext():
+        await actor.begin(1, EngineConfig(), [str(tmp_path)], tmp_path)
+    assert engine.num_loads == num_left
 
 
 @pytest.fixture
