@@ -17,9 +17,11 @@ from drag_ray.storage.appended_lines import read_lines
 from drag_ray.types import Question
 
 _JUDGED: tuple[Reason, ...] = tuple(
-    reason for reason in get_args(Reason) if reason not in ("", *NOT_WRITTEN, "unreadable", "near_duplicate")
+    reason
+    for reason in get_args(Reason)
+    if reason not in ("", *NOT_WRITTEN, "unreadable", "near_duplicate", "same_meaning", "difficulty")
 )
-"""Filters that a person can judge by the question and its page: a near-duplicate is one of another question."""
+"""Filters that a person can judge by the question and its page, without others."""
 
 
 @dataclass(frozen=True, slots=True)
