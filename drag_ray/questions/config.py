@@ -151,7 +151,7 @@ class QuestionsSections(Sections):
         return bool(self.embedding.model) and "same_meaning" in self.questions.filters
 
     def dump(self) -> dict[str, Any]:
-        """As `Sections.dump`, with the engine that writes as the engine, and the embedding model if questions are compared by it."""
+        """As `Sections.dump`, with the engine that writes as the engine, and the embedding model where it is asked."""
         options = super().dump()
         embedding = options.pop("embedding")
         if self.compares_meaning:

@@ -216,7 +216,7 @@ class QuestionWriter:
         return [image_part(page.image)] if self._settings.page_view == "image" and page.image else page.text[:chars]
 
     def _is_foreign(self, draft: Draft, texts: Sequence[str]) -> bool:
-        """True if the language of a question is known, and none to ask in: the one of the options, or one that a page may have."""
+        """True if the language of a question is known, and none to ask in: that of the options, or one that a page may have."""
         wanted = {self._settings.language} - {UNKNOWN} or set(map(tell_language, texts))
         return tell_language(draft.question) not in {UNKNOWN, *wanted} and UNKNOWN not in wanted
 
