@@ -16,7 +16,7 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_similar, hash_runs, list_words
 from drag_ray.corpus.questions import hash_text
 from drag_ray.corpus.split import split_questions
-from drag_ray.questions.config import QuestionsConfig, RewritingName
+from drag_ray.questions.config import KindName, QuestionsConfig, RewritingName
 from drag_ray.questions.prompts import list_shown_questions
 from drag_ray.types import Evidence, Question
 
@@ -43,6 +43,8 @@ Reason = Literal[
 the reply is no question; then the filters, in their order, and the shares of ranks."""
 NOT_WRITTEN: tuple[Reason, ...] = ("budget", "failed")
 """Drafts that a stage which goes on has written again."""
+OF_MANY: tuple[Reason, ...] = ("near_duplicate", "same_meaning", "difficulty")
+"""What says nothing of a question by itself, without the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Draft:
     """
 
     id: str
-    kind: str
+    kind: KindName
     file: str
     page_number: int
     question: str = ""
