@@ -46,6 +46,8 @@ def write_pairs(run_dir: Path, path: Path, worse: Collection[str] = ()) -> int:
     texts = {Evidence(row["file"], row["page_number"]): row["text"] for row in table.to_pylist()}
     rows = list[dict[str, object]]()
     for places, drafts in groups.items():
+        if not texts.keys() >= set(places):  # of an index that is another one by now
+            continue
         for kind in dict.fromkeys(draft.kind for draft in drafts):
             own = [draft for draft in drafts if draft.kind == kind and draft.id in judged]
             if kind in worse:
