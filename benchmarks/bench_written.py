@@ -6,7 +6,7 @@ A name stands for folders that `bench_rankers.py --out` has filled, the first fo
 questions of a set are the same in all, real ones over documents of their own. Each ranking is compared with the best search
 that needs no training, with the same ranking of the first name, and with that of the second. `of_gain` is the part of what own
 questions gain in MRR above the best untrained search, where that gain is significant. `--questions` names what the writers left:
-FOLDER/WRITER/SET with the manifest of each stage `questions`, whose counts are kept too.
+FOLDER/WRITER/SET with the manifest of each stage `questions`, whose counts are kept too; alone it writes these.
 """
 
 import argparse
@@ -90,10 +90,14 @@ def read_counts(folder: Path) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("variants", nargs="+", type=read_variant, metavar="NAME=FOLDER,FOLDER")
+    parser.add_argument("variants", nargs="*", type=read_variant, metavar="NAME=FOLDER,FOLDER")
     parser.add_argument("--questions", type=Path, help="folder of the questions stages by writer and set")
     parser.add_argument("--result", default="written", help="name of the result")
     options = parser.parse_args()
+    counts = read_counts(options.questions) if options.questions else {}
+    if not options.variants:
+        write_result(options.result, {"writers": counts})
+        return
     outputs = {name: [one for folder in folders for one in read_outputs(folder)] for name, folders in options.variants}
     own, written = ({one["set"] for one in outputs[name]} for name, _ in options.variants[:2])
     sets = sorted(own & written)
@@ -118,7 +122,6 @@ def main() -> None:
                     row["above_best"]["mrr"],
                 )
     first = next(path for folder in options.variants[0][1] for path in sorted(folder.glob("*.json")))
-    counts = read_counts(options.questions) if options.questions else {}
     machine = parse_json(first.read_text(encoding="utf-8"))["machine"]
     write_result(options.result, {"machine": machine, "writers": counts, "sets": tables}, measured_here=False)
 

@@ -243,6 +243,25 @@ def _kinds(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
 
 
+def _pairs(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Write pairs of kept and rejected drafts of a run's questions, to train their writer on (finetune.method dpo)."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run written with questions.samples above 1")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file for finetune.data, with the ending .jsonl")
+    help_text = "questions of people, as for kinds: drafts of a kind from which a ranker learns less count as rejected"
+    parser.add_argument("--real", type=Path, default=None, metavar="FILE", help=help_text)
+    options = parser.parse_args(argv)
+    from drag_ray.questions.pairs import write_pairs
+
+    worse = set[str]()
+    if options.real:
+        from drag_ray.evaluate.question_kinds import measure_kinds, read_real
+
+        worth = measure_kinds(options.run, read_real(options.run, options.real))
+        worse = {kind.kind for kind in worth.kinds if kind.is_worse}
+    print(f"pairs: {write_pairs(options.run, options.file, worse):,} in {options.file}")
+    print(f"Go on with --finetune.method dpo --finetune.data {options.file}")
+
+
 def _learn(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Turn the users' feedback on pages of a run's endpoint into questions with evidence."""
     config = _load(parser, "RUN", argv, ("run_dir", "learn"))
@@ -374,7 +393,23 @@ def _parse_some(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[a
 FILE_COMMANDS = {
     command.__name__.removeprefix("_"): command
     for command in (
-        *(_show, _inspect, _import, _export, _score, _compare, _verify, _status, _cost, _review, _kinds, _learn, _trial, _drift),
+        *(
+            _show,
+            _inspect,
+            _import,
+            _export,
+            _score,
+            _compare,
+            _verify,
+            _status,
+            _cost,
+            _review,
+            _kinds,
+            _pairs,
+            _learn,
+            _trial,
+            _drift,
+        ),
         *(_merge, _push, _pull),
     )
 }

@@ -3,7 +3,7 @@ and the orders: the questions to write, each of a page or of a walk over pages t
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain, islice
 from pathlib import PurePosixPath
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from drag_ray.corpus.links import LinkedFiles
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.questions.config import WALKS, KindName
-from drag_ray.questions.pages import PageText
+from drag_ray.questions.pages import PageText, has_table
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Evidence
 
@@ -213,11 +213,20 @@ class Order:
     links: tuple[tuple[str, ...], ...] = ()
 
 
-def plan_orders(pages: Sequence[PageText], kinds: Sequence[KindName], limit: int, others: Sequence[PageText] = ()) -> list[Order]:
+def plan_orders(
+    pages: Sequence[PageText], kinds: Sequence[KindName], limit: int, others: Sequence[PageText] = (), samples: int = 1
+) -> list[Order]:
     """The questions to write: kinds in turn over the pages, then the next kind of each page, until there are `limit` of them; for
-    a limit of 0 one of each page. A kind of several pages is left out of a page from which no walk leads over so many that are
-    not asked about together already. The titles of documents may stand on `others`, which are not asked about."""
-    return list(islice(_plan(pages, kinds, len(kinds) if limit else 1, others), limit or None))
+    a limit of 0 one of each page. A table is asked about where the text of the page has one, a figure where it has a picture, and
+    a kind of several pages where a walk leads over so many that are not asked about together already.
+
+    Args:
+        others: pages that are not asked about, on which documents may have their titles.
+        samples: drafts of each question.
+    """
+    planned = _plan(pages, kinds, len(kinds) if limit else 1, others)
+    drawn = (replace(order, id=f"{order.id}-{n}" if n else order.id) for order in planned for n in range(samples))
+    return list(islice(drawn, limit or None))
 
 
 def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int, others: Sequence[PageText]) -> Iterator[Order]:
@@ -229,7 +238,8 @@ def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int, othe
             id = f"written-{compute_fingerprint(page.place.file, page.place.page_number, kind)}"
             num_pages, within = WALKS.get(kind, (1, False))
             if num_pages == 1:
-                yield Order(id, kind, (page,))
+                if (kind != "table" or has_table(page.text)) and (kind != "figure" or page.image):
+                    yield Order(id, kind, (page,))
                 continue
             for walk in find_walks(graphs[within], page, num_pages - 1):
                 walked = (page, *(link.page for link in walk))

@@ -9,17 +9,22 @@ from typing import Literal
 
 from drag_ray.corpus.near_duplicates import list_words
 from drag_ray.corpus.questions import hash_text
+from drag_ray.questions.languages import UNKNOWN, tell_language
 from drag_ray.types import Evidence
 
-Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "instructions", "no_picture"]
-"""Why a page is not asked about: no words, too few, hardly any but numbers, hardly any beside lines that many pages repeat, words
-to a model that reads it, or no picture where that is shown."""
+Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "other_language", "instructions", "no_picture"]
+"""Why a page is not asked about: no words, too few, hardly any but numbers, hardly any beside lines that many pages repeat,
+another language than asked, words to a model that reads it, or no picture where that is shown."""
 
 _NUMBERS_SHARE = 2 / 3
 """of its words, from which on a page is a table of numbers"""
 _REPEATING_PAGES = 5
 """with the same line make it boilerplate"""
 _DIGITS = re.compile(r"\d+")
+_CELLS = re.compile(r"[^\S\n]*\|[^\S\n]*|\t+| {2,}")
+_NUMBERS = re.compile(r"(?:\s+[-+($€£]*\d[\d.,]*[%)]*)+$")
+_TABLE_ROWS = 3
+_TABLE_MARKS = re.compile(r"<table\b|\\begin\{tabular", re.IGNORECASE)
 _INSTRUCTIONS = re.compile(
     r"\b(?:ignore|disregard|forget)\s+(?:\w+\s+){0,3}?"
     r"(?:the\s+above|(?:above|previous|prior|earlier|preceding|your|system)\s+(?:\w+\s+)?(?:instruction|prompt|rule|message)s?)\b",
@@ -37,18 +42,23 @@ class PageText:
     links: tuple[str, ...] = ()
 
 
-def find_unfit(pages: Sequence[PageText], min_words: int, by_picture: bool = False) -> dict[Evidence, Unfit]:
+def find_unfit(
+    pages: Sequence[PageText], min_words: int, by_picture: bool = False, language: str = UNKNOWN
+) -> dict[Evidence, Unfit]:
     """The pages that are not asked about, and why.
 
     Args:
         pages: all pages of the index: what is boilerplate shows in all of them.
         min_words: words of letters that a page needs, beside repeated lines.
         by_picture: whether pictures of pages are shown: then a page needs one, and no words.
+        language: that of the pages to ask about; none for all. A page whose own is not known stays.
     """
     repeated = set[str]() if by_picture else _find_repeated_lines(pages)
     found: dict[Evidence, Unfit] = {}
     for page in pages:
         reason = _judge_picture(page) if by_picture else _judge_page(page.text, min_words, repeated)
+        if not reason and language and tell_language(page.text) not in (language, UNKNOWN):
+            reason = "other_language"
         if reason:
             found[page.place] = reason
     return found
@@ -83,6 +93,24 @@ def _find_repeated_lines(pages: Iterable[PageText]) -> set[str]:
 def _normalise_line(line: str) -> str:
     """A line as it is compared: page numbers and dates do not make it another one."""
     return _DIGITS.sub("0", " ".join(line.casefold().split()))
+
+
+def has_table(text: str) -> bool:
+    """True if three lines in a row have as many cells, between pipes, tabs or wide gaps or as numbers at their end; or a text has
+    the mark of a table of HTML or LaTeX."""
+    counts = [_count_cells(line) for line in map(str.strip, text.splitlines()) if line]
+    runs = (counts[start : start + _TABLE_ROWS] for start in range(len(counts) - _TABLE_ROWS + 1))
+    return any(run[0] and len(set(run)) == 1 for run in runs) or _TABLE_MARKS.search(text) is not None
+
+
+def _count_cells(line: str) -> int:
+    """The cells of a row of a table; 0 for a line that is none. Two cells of words take more than a gap, which stands between
+    sentences too."""
+    cells = [cell for cell in _CELLS.split(line.strip("|")) if cell.strip()]
+    if len(cells) > 2 or (len(cells) == 2 and ("|" in line or "\t" in line)):
+        return len(cells)
+    numbers = _NUMBERS.search(line)
+    return 1 + len(numbers[0].split()) if numbers and len(numbers[0].split()) > 1 else 0
 
 
 def spread_pages(pages: Iterable[PageText], seed: int) -> list[PageText]:

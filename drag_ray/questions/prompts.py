@@ -22,6 +22,8 @@ _KINDS = {
     "fact": "Ask for a fact that the page states: a value, a name, a time, a condition, a reason.",
     "procedure": "Ask how something is done, or what has to be done, that the page explains.",
     "user": "Ask as somebody would who has the problem and does not know the page: in everyday words, not in those of the page.",
+    "table": "Ask for something that a table of the page says: name its row and its column in words, and answer with the cell.",
+    "figure": "Ask for something that a figure of the page shows, a chart, a drawing or a photo, and that its text does not say.",
     "pages": "Ask for something that takes both pages: what the one says is needed to find or to understand what the other says.",
     "documents": "Ask for something that takes both pages, over what they have in common: neither of them answers it alone.",
     "comparison": "Ask to compare what the pages describe: which is more, earlier or larger, or in what they differ.",
@@ -64,6 +66,16 @@ _SHOWN: tuple[tuple[tuple[str, ...], dict[KindName, tuple[str, str]]], ...] = (
     ),
     (
         (
+            "| plane | fuel | seats |\n|---|---|---|\n| Kestrel | 340 l | 4 |\n| Merlin | 280 l | 2 |\n\n"
+            "Figure 2 (bars): flights of a year, Kestrel 610, Merlin 720.",
+        ),
+        {
+            "table": ("How many seats does a Merlin have?", "2"),
+            "figure": ("Does a Kestrel or a Merlin fly more often in a year?", "the Merlin"),
+        },
+    ),
+    (
+        (
             "The Kestrel carries 340 litres of fuel. Its gyrocompass was made by Osprey and is looked at each spring.",
             "Osprey of Lund mends each gyrocompass within five days. That of the Merlin, with its 280 litres of fuel, came last.",
         ),
@@ -84,6 +96,7 @@ _SHOWN: tuple[tuple[tuple[str, ...], dict[KindName, tuple[str, str]]], ...] = (
 )
 """Pages, and a question of each kind over them with its answer: a small model imitates these where it does not follow words."""
 _LINKS = ", and between <links> and </links> the words and names that link them"
+_STYLE = "\n\nThe question is asked like this, or by: {style}"
 _EXAMPLES = "- Users ask like this, about other things:\n{questions}\n"
 _ANSWER = """
 
@@ -122,9 +135,10 @@ class Written(NamedTuple):
 
 
 def write_prompt(
-    kind: KindName, pages: Sequence[Content], links: Sequence[Sequence[str]], examples: Sequence[str]
+    kind: KindName, pages: Sequence[Content], links: Sequence[Sequence[str]], examples: Sequence[str], style: str = ""
 ) -> list[Message]:
-    """The request for a question of a kind from what is shown of pages, each linked to the one before it, after examples of it.
+    """The request for a question of a kind from what is shown of pages, each linked to the one before it, after examples of it;
+    in the style, or from the mouth, that the user describes.
 
     What is the same for all pages comes first: engines keep what they have read of it.
     """
@@ -136,7 +150,8 @@ def write_prompt(
         if kind in questions:
             said = json.dumps(dict(zip(_MAX_CHARS, questions[kind], strict=True)))
             turns += [show_pages(shown, "" if turns else instruction), said]
-    turns.append(show_pages(pages, after=_describe_links(links)))
+    asked_by = _STYLE.format(style=collapse_spaces(style)) if style else ""
+    turns.append(show_pages(pages, after=_describe_links(links) + asked_by))
     return [{"role": role, "content": content} for role, content in zip(cycle(("user", "assistant")), turns, strict=False)]
 
 

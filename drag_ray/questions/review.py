@@ -12,14 +12,14 @@ from drag_ray.corpus.questions import QUESTIONS_NAME, hash_text, is_measurable, 
 from drag_ray.corpus.verdicts import Verdict, is_seen
 from drag_ray.errors import DataError
 from drag_ray.questions.config import REJECTED_NAME
-from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, Reason
+from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, OF_MANY, Draft, Reason
 from drag_ray.storage.appended_lines import read_lines
 from drag_ray.types import Question
 
 _JUDGED: tuple[Reason, ...] = tuple(
-    reason for reason in get_args(Reason) if reason not in ("", *NOT_WRITTEN, "unreadable", "near_duplicate")
+    reason for reason in get_args(Reason) if reason not in ("", *NOT_WRITTEN, "unreadable", *OF_MANY)
 )
-"""Filters that a person can judge by the question and its page: a near-duplicate is one of another question."""
+"""Filters that a person can judge by the question and its page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from drag_ray import schemas
@@ -20,7 +21,18 @@ from drag_ray.corpus.near_duplicates import find_near_duplicates, write_near_dup
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.errors import BudgetError, ConfigError, DataError
 from drag_ray.questions.config import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME, WALKS, QuestionsSections
-from drag_ray.questions.drafts import DRAFT, NOT_WRITTEN, Draft, build_rows, count_drafts, drop_repeated, split_drafts
+from drag_ray.questions.drafts import (
+    DRAFT,
+    NOT_WRITTEN,
+    Draft,
+    Embed,
+    build_rows,
+    count_drafts,
+    drop_repeated,
+    mix_difficulty,
+    split_drafts,
+)
+from drag_ray.questions.languages import list_languages
 from drag_ray.questions.links import Order, plan_orders
 from drag_ray.questions.pages import PageText, Unfit, find_unfit, spread_pages
 from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
@@ -52,7 +64,8 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
         endpoint whose prices are known.
 
     Raises:
-        ConfigError: questions are to be asked about pictures, and no page where one starts has any.
+        ConfigError: questions are to be asked about pictures, and no page where one starts has any; their language cannot be
+            told; or the embedding model cannot be loaded.
         DataError: no page can be asked about, or no question is left.
         BudgetError: what an endpoint's replies may cost is spent; what was written is kept.
         TooManyFailuresError: more requests failed than `rollout.max_failure_rate` allows.
@@ -71,7 +84,9 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     options = build_options(shown, writer, sections.rollout, index_dir, folder.path)
     options = replace(options, stored=inputs.list_stored())
     orders, counts = _plan(pages, read_links(index_dir), sections, folder)
-    drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions)
+    embed = _load_embedder(sections)
+    drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions, embed)
+    drafts = mix_difficulty(drafts, sections.questions, sections.seed)
     counts |= count_drafts(drafts)
     artifacts.write_jsonl(folder.path / REJECTED_NAME, [asdict(draft) for draft in drafts if draft.reason])
     kept = {draft.id: draft for draft in drafts if not draft.reason}
@@ -100,16 +115,19 @@ def _plan(
     rows = zip(*(table[name].to_pylist() for name in ("file", "page_number", "text", "image")), strict=True)
     places = ((Evidence(file, page_number), text, image) for file, page_number, text, image in rows)
     pages = [PageText(place, text, image, links.get(place, ())) for place, text, image in places]
-    unfit = find_unfit(pages, settings.min_words, settings.page_view == "image")
+    if settings.language and settings.language not in (known := list_languages()):
+        raise ConfigError(f"questions.language {settings.language!r} is none that can be told: {', '.join(sorted(known))}.")
+    unfit = find_unfit(pages, settings.min_words, settings.page_view == "image", settings.language)
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
     fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)
-    orders = plan_orders(fit, settings.kinds, settings.limit, [page for page in pages if page.place in unfit])
+    others = [page for page in pages if page.place in unfit]
+    orders = plan_orders(fit, settings.kinds, settings.limit, others, settings.samples)
     reasons = Counter(unfit.values())
     counts = {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
     if not orders:
         raise DataError(
-            f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words and "
-            f"{folder.path / PAGES_NAME}."
+            f"none of {len(pages)} pages can be asked about ({_list_counts(counts)}); see questions.min_words, questions.kinds "
+            f"and {folder.path / PAGES_NAME}."
         )
     if settings.anchor_images and not any(len(order.pages) > 1 and order.pages[0].image for order in orders):
         raise ConfigError(
@@ -117,6 +135,21 @@ def _plan(
             "--corpus.page-images, and name documents among questions.kinds."
         )
     return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
+
+
+def _load_embedder(sections: QuestionsSections) -> Embed | None:
+    """What makes vectors of questions; loaded before anything is written, so that a model that is none costs nothing."""
+    if not sections.compares_meaning:
+        return None
+    from drag_ray.engine.encoders.embedding import Embedder  # PyTorch takes seconds to import
+
+    embedder = Embedder(sections.embedding)
+
+    def embed(texts: list[str]) -> np.ndarray:
+        vectors = embedder.embed_queries(texts)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+    return embed
 
 
 def _list_counts(counts: dict[str, Any]) -> str:

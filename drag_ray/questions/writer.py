@@ -15,11 +15,13 @@ from drag_ray.agent.shown_images import Content, image_part
 from drag_ray.agent.task import compute_seed
 from drag_ray.cluster.metrics import Recorder
 from drag_ray.corpus.near_duplicates import list_words
+from drag_ray.corpus.questions import hash_text
 from drag_ray.engine.generate import Message, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, PromptTooLongError, RolloutError
 from drag_ray.questions.config import FilterName, QuestionsConfig, RewritingName
 from drag_ray.questions.drafts import DRAFT, Draft, Reason, Rewriting, copies_run, refers_to_page
+from drag_ray.questions.languages import UNKNOWN, tell_language
 from drag_ray.questions.links import Order
 from drag_ray.questions.pages import PageText
 from drag_ray.questions.prompts import REPLY_FORM, read_answer, read_written, write_answer_prompt, write_prompt
@@ -115,8 +117,10 @@ class QuestionWriter:
     async def _write(self, order: Order, chars: int) -> Draft:
         """Have the question written, look at it and rewrite it; nothing more is asked about one that is left out."""
         settings, draft = self._settings, _begin_draft(order)
+        styles = sorted(settings.styles, key=lambda style: hash_text(f"{order.id} {style}", self._seed))
+        draft = replace(draft, style=styles[0] if styles else "")
         shown = [self._show(page, chars) for page in order.pages]
-        prompt = write_prompt(order.kind, shown, order.links, settings.examples)
+        prompt = write_prompt(order.kind, shown, order.links, settings.examples, draft.style)
         draft, reply = await self._ask(draft, prompt, settings.preset, REPLY_FORM)
         written = read_written(reply)
         if written is None:
@@ -142,6 +146,8 @@ class QuestionWriter:
         settings, texts = self._settings, [page.text for page in order.pages]
         if "self_reference" in filters and refers_to_page(draft.question):
             return replace(draft, reason="self_reference")
+        if "language" in filters and await asyncio.to_thread(self._is_foreign, draft, texts):
+            return replace(draft, reason="other_language")
         if "copied" in filters and any(copies_run(draft.question, text) for text in texts):
             return replace(draft, reason="copied")
         if "rank" in filters:
@@ -208,6 +214,11 @@ class QuestionWriter:
     def _show(self, page: PageText, chars: int) -> Content:
         """The text or the picture of a page, as the model is shown it; the text of one that has no picture."""
         return [image_part(page.image)] if self._settings.page_view == "image" and page.image else page.text[:chars]
+
+    def _is_foreign(self, draft: Draft, texts: Sequence[str]) -> bool:
+        """True if the language of a question is known, and none to ask in: that of the options, or one that a page may have."""
+        wanted = {self._settings.language} - {UNKNOWN} or set(map(tell_language, texts))
+        return tell_language(draft.question) not in {UNKNOWN, *wanted} and UNKNOWN not in wanted
 
     def _find_others(self, draft: Draft, chars: int) -> list[PageText]:
         """Other pages that are found with the question, or with its answer beside it, and hold all words of the answer."""

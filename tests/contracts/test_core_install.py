@@ -111,6 +111,7 @@ COMMAND_LINES = {
     "cost runs/small": "no finished stage has recorded its cost",
     "review runs/small --port 0": "serve",
     "kinds runs/small": "/questions: no manifest.json",
+    "pairs runs/small pairs.jsonl": "/questions: no manifest.json",
     "learn runs/small": "no feedback",
     "trial runs/small": "no trial",
     "drift runs/small": "no feedback",

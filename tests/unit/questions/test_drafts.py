@@ -3,12 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from drag_ray.config import build
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES
 from drag_ray.corpus.questions import read_questions
 from drag_ray.questions.config import QuestionsConfig
-from drag_ray.questions.drafts import Draft, Rewriting, build_rows, count_drafts, drop_repeated, split_drafts
+from drag_ray.questions.drafts import Draft, Rewriting, build_rows, count_drafts, drop_repeated, mix_difficulty, split_drafts
 from drag_ray.storage.artifacts import write_jsonl
 from drag_ray.types import Evidence
 
@@ -104,3 +107,51 @@ def test_a_row_has_the_path_over_its_pages_the_wording_before_and_the_image_whos
     assert len(row["evidence"]) == 3
     write_jsonl(tmp_path / "questions.jsonl", [row])
     assert read_questions(tmp_path / "questions.jsonl") == ([plain.to_question()], [])
+
+
+def test_of_questions_that_mean_the_same_the_first_stays_unless_they_have_other_numbers() -> None:
+    vectors = {"Where is the fuel kept?": (1.0, 0.0), "In what part is petrol?": (0.99, 0.141), "Who flies?": (0.0, 1.0)}
+    vectors |= {"Where was the fuel in 2020?": (0.0, -1.0), "Where was it in 2021, the fuel?": (0.0, -1.0)}
+    drafts = [replace(DRAFT, id=text, question=text) for text in vectors]
+
+    def embed(texts: list[str]) -> np.ndarray:
+        return np.array([vectors.get(text, (-1.0, 0.0)) for text in texts], np.float32)
+
+    left_out = [draft.reason for draft in drop_repeated(drafts, QuestionsConfig(), embed)]
+    assert left_out == ["", "same_meaning", "", "", ""]
+    assert not any(draft.reason for draft in drop_repeated(drafts, QuestionsConfig(max_cosine=0.999), embed))
+    example = QuestionsConfig(examples=("Where is the fuel kept?",), filters=("same_meaning",))
+    assert drop_repeated(drafts, example, embed)[0].reason == "same_meaning"
+    assert not any(draft.reason for draft in drop_repeated(drafts, QuestionsConfig()))
+
+
+def test_as_many_questions_stay_as_the_shares_of_ranks_allow() -> None:
+    ranks = [1] * 20 + [2] * 3 + [10] * 3 + [11] * 9 + [0]
+    drafts = [replace(DRAFT, id=f"q{number}", rank=rank) for number, rank in enumerate(ranks)]
+    drafts.append(replace(DRAFT, id="known", rank=1, reason="known"))
+    config = build(QuestionsConfig, {"difficulty": {"1": 0.5, "2-10": 0.25, "11-": 0.25}})
+    mixed = mix_difficulty(drafts, config, 0)
+    kept = [draft.rank for draft in mixed if not draft.reason]
+    assert [sum(low <= rank <= high for rank in kept) for low, high in ((1, 1), (2, 10), (11, 100))] == [12, 6, 6]
+    assert len(kept) == 24
+    assert mixed[-1].reason == "known"
+    assert mixed == mix_difficulty(drafts, config, 0)
+    assert mixed != mix_difficulty(drafts, config, 1)
+    assert mix_difficulty(drafts, QuestionsConfig(), 0) == drafts
+
+
+def test_a_band_without_questions_leaves_the_others_their_shares(caplog: pytest.LogCaptureFixture) -> None:
+    drafts = [replace(DRAFT, id=f"q{number}", rank=1 + number % 2) for number in range(8)]
+    config = build(QuestionsConfig, {"difficulty": {"1": 0.4, "2": 0.2, "3-": 0.4}})
+    kept = [draft.rank for draft in mix_difficulty(drafts, config, 0) if not draft.reason]
+    assert (kept.count(1), kept.count(2)) == (4, 2)
+    assert "no question is left at the ranks 3-" in caplog.text
+
+
+def test_the_style_of_a_question_is_in_its_row_and_kinds_are_counted() -> None:
+    styled = replace(DRAFT, style="a nurse in a hurry", kind="table")
+    [question] = split_drafts([styled], NO_NEAR_DUPLICATES, CorpusConfig(test_fraction=0))
+    [row] = build_rows([question], {styled.id: styled})
+    assert (row["style"], row["category"]) == ("a nurse in a hurry", "written_table")
+    counts = count_drafts([styled, DRAFT, replace(DRAFT, reason="known")])
+    assert (counts["questions_table"], counts["questions_fact"]) == (1, 1)

@@ -1,8 +1,14 @@
 """Filters that ask no model, by hand-made cases."""
 
+from typing import Any
+
 import pytest
 
+from drag_ray.config import build
+from drag_ray.errors import ConfigError
+from drag_ray.questions.config import QuestionsConfig
 from drag_ray.questions.drafts import copies_run, find_repeated, refers_to_page
+from drag_ray.questions.languages import UNKNOWN, list_languages, tell_language
 
 
 @pytest.mark.parametrize(
@@ -62,3 +68,42 @@ def test_of_questions_that_are_nearly_the_same_the_first_stays() -> None:
     assert find_repeated(asked) == {2, 3, 8}
     assert find_repeated(asked, ["Where is the fuel kept?"]) == {1, 2, 3, 8}
     assert find_repeated([]) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("How often is the pump of the left wing replaced?", "en"),
+        ("Wann muss ich die Pumpe des Flügels wechseln?", "de"),
+        ("飞机什么时候更换泵", "zh"),
+        ("Pumpe?", UNKNOWN),
+        ("1,204 993 12 2021 7 8 9", UNKNOWN),
+        ("AES-256 GCM TLS1 xkcd qwfp", UNKNOWN),
+        ("", UNKNOWN),
+    ],
+)
+def test_the_language_of_a_text_is_told_unless_it_is_too_short_or_of_numbers(text: str, language: str) -> None:
+    assert tell_language(text) == language
+
+
+def test_the_languages_have_iso_codes() -> None:
+    assert {"en", "de", "zh"} <= set(list_languages())
+    assert "zxx" not in list_languages()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"difficulty": {"1-": 0.5, "3": 0.5}}, "two bands"),
+        ({"difficulty": {"9-2": 0.5}}, "two bands or none"),
+        ({"difficulty": {"first": 1}}, "expected them as"),
+        ({"difficulty": {"1": 0}}, "greater than 0"),
+        ({"difficulty": {"1": 1}, "filters": ["copied"]}, "the filter rank"),
+        ({"kinds": ["figure"]}, "page_view"),
+        ({"styles": [" "]}, "styles"),
+        ({"language": "German"}, "language"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(QuestionsConfig, options)

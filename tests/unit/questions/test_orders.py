@@ -202,3 +202,18 @@ def test_a_walk_does_not_go_on_by_a_hyperlink_that_its_first_page_has_too() -> N
 
     assert plan() == [["a", "b", "c"]]
     assert plan("c") == []
+
+
+def test_tables_and_figures_are_asked_about_where_the_page_has_them() -> None:
+    table = page("| plane | seats |\n|---|---|\n| Kestrel | 4 |", "table")
+    pictured = PageText(Evidence("picture", 1), WORDS, "a.jpg")
+    planned = plan_orders([table, pictured, page(WORDS)], ("table", "figure"), 9)
+    assert [(order.pages[0].place.file, order.kind) for order in planned] == [("table", "table"), ("picture", "figure")]
+
+
+def test_each_question_is_drafted_as_often_as_samples_are_asked_for() -> None:
+    planned = plan_orders([page(WORDS, "a"), page(WORDS, "b")], ("fact",), 5, samples=3)
+    assert [order.pages[0].place.file for order in planned] == ["a", "a", "a", "b", "b"]
+    assert len({order.id for order in planned}) == 5
+    [single] = plan_orders([page(WORDS, "a")], ("fact",), 1)
+    assert single == planned[0]

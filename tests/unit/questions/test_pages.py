@@ -1,6 +1,8 @@
 """Pages that are not asked about, and the coverage of those that are."""
 
-from drag_ray.questions.pages import PageText, find_unfit, spread_pages
+import pytest
+
+from drag_ray.questions.pages import PageText, find_unfit, has_table, spread_pages
 from drag_ray.types import Evidence
 
 WORDS = "the pump of the left wing is replaced after two hundred hours of flight by a mechanic who has been trained for it"
@@ -47,3 +49,41 @@ def test_a_long_document_is_asked_about_no_more_than_a_short_one_until_that_has_
     assert len(spread) == len(pages)
     assert spread == spread_pages(reversed(pages), seed=0)
     assert spread != spread_pages(pages, seed=1)
+
+
+def test_pages_in_another_language_than_asked_are_left_out_and_those_of_an_unknown_one_stay() -> None:
+    german = "Die Pumpe des linken Flügels wird nach zweihundert Stunden von einem Mechaniker ersetzt, der dafür geschult ist"
+    unknown = "Xq zork 7 blip qua zing 12 mmm rrr ttt vvv"
+    pages = [page(WORDS, "english"), page(german, "german"), page(unknown, "unknown")]
+    assert {place.file: reason for place, reason in find_unfit(pages, 5, language="de").items()} == {"english": "other_language"}
+    assert find_unfit(pages, 5) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Planes:\n| plane | seats |\n|---|---|\n| Kestrel | 4 |",
+        "plane\tseats\nKestrel\t4\n\nMerlin\t2",
+        "plane     fuel     seats\nKestrel   340 l    4\nMerlin    280 l    2",
+        "Net sales 1,204 993\nCost of sales (804) (611)\nGross margin 33.2% 38.5%",
+        "<table><tr><td>Kestrel</td></tr></table>",
+        r"\begin{tabular}{|l|l|} Kestrel & 4 \end{tabular}",
+    ],
+)
+def test_a_table_is_seen_by_its_rows(text: str) -> None:
+    assert has_table(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WORDS,
+        "",
+        "The pump is old.  It is replaced.\nThe valve is new.  It stays.\nThe spar is long.  It bends.",
+        "In 2021 there were 12\nIn 2022 there were 13\nIn 2023 there were 14",
+        "a | b",
+        "1 2 3\nwords between\n4 5 6\nmore words",
+    ],
+)
+def test_text_that_is_no_table_is_none(text: str) -> None:
+    assert not has_table(text)

@@ -282,3 +282,40 @@ def test_no_image_is_of_a_page_on_which_the_answer_stands(tmp_path: Path) -> Non
     engine = ScriptedEngine(Script(MENDED.replace("within five days", "by Osprey"), "by Osprey", "unknown"))
     draft = anchor(tmp_path, engine)
     assert (draft.image, draft.rewritings[0].refused, len(engine.requests)) == ("", "answer_on_image", 5)
+
+
+def test_a_style_is_drawn_for_each_draft_and_told_after_the_page_beside_the_examples(tmp_path: Path) -> None:
+    styles = ("a nurse in a hurry", "three key words")
+    chunk = Chunk(0, tuple(Order(f"q{number}", "fact", (PAGE,)) for number in range(12)))
+    engine = ScriptedEngine(Script(GOOD))
+    options = {"styles": styles, "examples": ("who is on duty?",), "filters": []}
+    table = asyncio.run(open_writer(tmp_path / "a", engine, **options)(chunk))
+    drafts = [DRAFT.validate_json(text) for text in table[DRAFT_COLUMN].to_pylist()]
+    assert {draft.style for draft in drafts} == set(styles)
+    asked = [request.messages for request in engine.requests]
+    assert all("who is on duty?" in messages[0]["content"] for messages in asked)
+    told = [messages[-1]["content"].rpartition("</page>")[2] for messages in asked]
+    assert all(sum(style in text for style in styles) == 1 for text in told)
+    again = asyncio.run(open_writer(tmp_path / "b", ScriptedEngine(Script(GOOD)), **options | {"styles": styles[::-1]})(chunk))
+    assert [DRAFT.validate_json(text).style for text in again[DRAFT_COLUMN].to_pylist()] == [draft.style for draft in drafts]
+
+
+GERMAN = json.dumps({"question": "Wie oft muss man die Pumpe des Flügels wechseln?", "answer": "every 200 hours"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reply", "options", "reason"),
+    [
+        (TEXT, GERMAN, {}, "other_language"),
+        (TEXT, GERMAN, {"language": "de"}, ""),
+        (TEXT, GOOD, {"language": "de"}, "other_language"),
+        (TEXT, GERMAN, {"filters": []}, ""),
+        (TEXT, json.dumps({"question": "Pumpe?", "answer": "every 200 hours"}), {}, ""),
+        ("200 7 12 993", GERMAN, {}, ""),
+    ],
+)
+def test_a_question_in_another_language_than_asked_or_than_its_page_is_left_out_if_both_are_known(
+    tmp_path: Path, text: str, reply: str, options: dict[str, Any], reason: str
+) -> None:
+    chunk = Chunk(0, (Order("q1", "fact", (replace(PAGE, text=text),)),))
+    assert write(tmp_path, ScriptedEngine(Script(reply)), chunk, **{"filters": ["language"], **options}).reason == reason
