@@ -249,7 +249,7 @@ def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, mo
     images = open_training_images(str(model_dir), [run_dir / "index" / DIR_NAME])
     tokenizer = load_tokenizer(model_dir)
     pairs = RewardModelling().tokenize(scored, RowTokenizer(tokenizer, 2048, images)).rows
-    collate = PairCollator(tokenizer.pad_token_id, images, marks_replies=False)
+    collate = PairCollator(tokenizer.pad_token_id, images)
     with torch.no_grad():
         chosen, rejected = model(**collate(pairs)).logits.view(2, -1)
     loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean().item()
