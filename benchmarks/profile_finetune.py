@@ -2,10 +2,10 @@
 
 python benchmarks/profile_finetune.py [--shapes 7b] [--row-tokens 4096] [--rows 2] [--variants peft,liger,...] [--profiled liger]
 
-Trains a Qwen2.5 of these shapes with random weights, by the stage's own `train`, in each of the `--variants` one after the other.
-A step has `--rows` packed rows of `--row-tokens` tokens (or between two numbers), of which `--reply-tokens` are learned. Times are
-means of the steps after `--warm-up`; of the `--profiled` variants the kernels of three more steps are listed. Utilisation is that
-of `training_flops.py`. A variant that fails is reported with its reason.
+Trains a Qwen2.5 of these shapes with random weights, by the stage's own `train`, in each of the `--variants` one after the
+other. A step has `--rows` packed rows of `--row-tokens` tokens (or between two numbers), of which `--reply-tokens` are learned.
+Times are means of the steps after `--warm-up`; of the `--profiled` variants the kernels of three more steps are listed.
+Utilisation is that of `training_flops.py`. A variant that fails is reported with its reason.
 """
 
 import argparse
@@ -14,9 +14,10 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -44,11 +45,11 @@ _PROFILED_STEPS = 3
 
 
 class Variant(NamedTuple):
-    """`options` of the stage, arguments of `SFTConfig`, PEFT's own layers instead of ours, what is done to the trainer, and by how
-    much its batch is larger."""
+    """`options` of the stage, arguments of `SFTConfig`, PEFT's own layers instead of ours, what is done to the trainer, and by
+    how much its batch is larger."""
 
-    options: dict[str, Any] = {}
-    arguments: dict[str, Any] = {}
+    options: Mapping[str, Any] = MappingProxyType({})
+    arguments: Mapping[str, Any] = MappingProxyType({})
     layers_of_peft: bool = False
     change: Callable[[Any], object] | None = None
     times_rows: int = 1
@@ -112,7 +113,8 @@ class StepTimes(ReportCallback):
 
 def list_kernels(profiler: Any, most: int = 30) -> dict[str, Any]:
     """Milliseconds a step of the kernels that take most, and of all together."""
-    found = [event for event in profiler.key_averages() if event.self_device_time_total and str(event.device_type).endswith("CUDA")]
+    events = (event for event in profiler.key_averages() if str(event.device_type).endswith("CUDA"))
+    found = [event for event in events if event.self_device_time_total]
     found.sort(key=lambda event: -event.self_device_time_total)
     kernels = [
         {
@@ -150,7 +152,7 @@ def run_variant(variant: Variant, folder: Path, options: argparse.Namespace, *, 
     least, most = options.sizes
     rows, num_steps = options.rows * variant.times_rows, options.warm_up + options.steps + (_PROFILED_STEPS if profiles else 0)
     given = {"max_length": most, "batch_size": rows, "epochs": 1, "checkpoint_steps": num_steps, "merge": False}
-    config = FinetuneConfig.model_validate(given | variant.options)
+    config = FinetuneConfig.model_validate({**given, **variant.options})
     paths = (folder / "train.jsonl", folder / "validation.jsonl")
     job = TrainJob(config, str(folder), *paths, (), use_gpu=on_gpu, num_workers=1, num_threads=2)
     build_trainer = SFT.build_trainer
@@ -222,7 +224,9 @@ def main() -> None:
         for name in options.variants.split(","):
             began = time.perf_counter()
             try:
-                found = run_variant(_VARIANTS[name], folder, options, profiles=name in options.profiled.split(","))
+                found: dict[str, Any] = run_variant(
+                    _VARIANTS[name], folder, options, profiles=name in options.profiled.split(",")
+                )
             except Exception as error:  # of a compiler, say: the others are measured all the same
                 found = {"failed": f"{type(error).__name__}: {error}"[:1500]}
             found["wall_s"] = round(time.perf_counter() - began, 1)

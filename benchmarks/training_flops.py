@@ -1,4 +1,4 @@
-"""The arithmetic of training tokens, and what matrix products reach on this machine: model FLOPs utilisation is one by the other."""
+"""The arithmetic of training tokens, and what matrix products reach on this machine; utilisation is one by the other."""
 
 import time
 from typing import Any
@@ -35,10 +35,10 @@ def measure_products(size: int = 8192, times: int = 30) -> float | None:
         return None
     one, other = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for _ in range(5):
-        one @ other
+        torch.mm(one, other)
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(times):
-        one @ other
+        torch.mm(one, other)
     torch.cuda.synchronize()
     return round(2 * size**3 * times / (time.perf_counter() - start) / 1e12, 1)

@@ -27,6 +27,6 @@ class LoraLinear(Linear):
         return out.view(*x.shape[:-1], -1)
 
     def _is_plain(self, name: str, x: torch.Tensor) -> bool:
-        below, above = self.lora_A[name], self.lora_B[name]
-        fits = torch.is_autocast_enabled(x.device.type) or below.weight.dtype == x.dtype
-        return fits and not self.disable_adapters and not self.merged and name not in self.lora_variant and above.bias is None
+        fits = torch.is_autocast_enabled(x.device.type) or self.lora_A[name].weight.dtype == x.dtype
+        is_lone = not (self.disable_adapters or self.merged or self.lora_bias[name] or name in self.lora_variant)
+        return fits and is_lone

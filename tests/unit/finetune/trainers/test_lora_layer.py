@@ -13,13 +13,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from drag_ray.finetune.start import use_start
 from drag_ray.finetune.trainers.lora_layer import LoraLinear
 
-OPTIONS: dict[str, Any] = {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "o_proj", "down_proj"], "task_type": "CAUSAL_LM"}
+LAYERS = ["q_proj", "o_proj", "down_proj"]
+OPTIONS: dict[str, Any] = {"r": 4, "lora_alpha": 12, "target_modules": LAYERS, "task_type": "CAUSAL_LM"}
 
 
 def build(dtype: torch.dtype = torch.float32, **options: Any) -> tuple[Any, Any]:
     """The same model and adapter with our layers and with PEFT's."""
     torch.manual_seed(0)
-    base = LlamaForCausalLM(LlamaConfig(**SHAPE)).to(dtype)
+    base: Any = LlamaForCausalLM(LlamaConfig(**SHAPE))
+    base.to(dtype)
     adapters = [LoraConfig(**OPTIONS, init_lora_weights=False, **options) for _ in range(2)]
     adapters[0]._register_custom_module({torch.nn.Linear: LoraLinear})
     ours, theirs = (get_peft_model(copy.deepcopy(base), adapter) for adapter in adapters)
@@ -59,7 +61,7 @@ def test_under_autocast_the_input_is_not_copied_to_float32_and_the_numbers_are_a
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: (kept.append(saved.dtype), saved)[1], lambda saved: saved):
         layer = next(module for module in ours.modules() if isinstance(module, LoraLinear))
         with torch.autocast("cpu", torch.bfloat16):
-            layer(torch.ones(1, 3, layer.in_features, dtype=torch.bfloat16, requires_grad=True))
+            layer(torch.ones(1, 3, SHAPE["hidden_size"], dtype=torch.bfloat16, requires_grad=True))
     assert set(kept) == {torch.bfloat16}
 
 
