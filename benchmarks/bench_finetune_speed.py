@@ -7,8 +7,9 @@ Each combination of `--workers` and `--zero` is a run of the finetune stage of i
 say does not matter for the speed. Tokens count from the end of the `--warm-up` steps on; memory is what the GPU's driver reports.
 A combination that fails is reported with its reason.
 
-With `--shapes 8b` MODEL is a tokenizer's folder, and the model has the shapes of Qwen3-VL-8B and random weights. 1.5b and 7b are
-the shapes of Qwen2.5, whose rows are of text.
+With `--shapes 8b` MODEL is a tokenizer's folder, and the model has the shapes of Qwen3-VL-8B and random weights. 8b-vision has
+its whole vision part and four layers of its language part. 1.5b and 7b are the shapes of Qwen2.5, whose rows are of text. With
+`--finetune.parts` a result counts the weights of the published model that differ from those of the start, by part.
 
 python benchmarks/bench_finetune_speed.py --model embedded --shapes 1.5b,7b --row-tokens 300-700,4096
     --ways padded,packed,packed+liger,trl,trl+liger --name finetune_packing
@@ -28,6 +29,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from qwen3_vl_shapes import SHAPES_8B, SHAPES_TEXT, SHAPES_TINY, write_model, wr
 from record import write_result
 from safetensors import safe_open
 from safetensors.torch import load_file
+from training_flops import count_token_flops, measure_products
 from transformers import AutoModelForCausalLM, Qwen2Config
 from watch import Watch
 
@@ -49,6 +52,7 @@ from drag_ray.engine.models.adapter_weights import is_finite
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
+from drag_ray.finetune.model_parts import find_part
 from drag_ray.finetune.training_folder import CURVE_NAME, MODEL_DIR_NAME
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.pipeline.runner import run_code
@@ -56,7 +60,11 @@ from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 
-_SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
+_SHAPES = {
+    "8b": SHAPES_8B,
+    "8b-vision": SHAPES_8B | {"text_config": SHAPES_8B["text_config"] | {"num_hidden_layers": 4}},
+    "tiny": SHAPES_TINY,
+}
 _WAYS = {
     "padded": ["--no-finetune.sft.packing"],
     "packed": ["--finetune.sft.packing"],
@@ -142,12 +150,13 @@ def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
 def describe_published(folder: Path, start: Path) -> dict[str, Any]:
     """Size of a whole model that the stage has published, and its weights that differ from those of its start."""
     before = {name: of for path in start.glob("*.safetensors") for of in [safe_open(path, "pt")] for name in of.keys()}  # noqa: SIM118
-    numbers = {"tensors_of_start": len(before), "published_bytes": 0, "tensors": 0, "changed": 0, "not_finite": 0}
+    numbers = Counter({"tensors_of_start": len(before), "published_bytes": 0, "tensors": 0, "changed": 0, "not_finite": 0})
     for path in sorted(folder.glob("*.safetensors")):
         numbers["published_bytes"] += path.stat().st_size
         for name, weight in load_file(path).items():
             numbers["tensors"] += 1
-            numbers["changed"] += not torch.equal(weight, before[name].get_tensor(name).to(weight.dtype))
+            changed = not torch.equal(weight, before[name].get_tensor(name).to(weight.dtype))
+            numbers.update({"changed": changed, f"tensors_{find_part(name)}": 1, f"changed_{find_part(name)}": changed})
             numbers["not_finite"] += not is_finite(weight)
     return {name: int(number) for name, number in numbers.items()}
 
@@ -223,7 +232,7 @@ def make_model(options: argparse.Namespace, shapes: str, scratch: Path) -> str:
     if shapes in SHAPES_TEXT:
         return write_text_model(scratch / shapes, Path(resolve_model(options.model)), SHAPES_TEXT[shapes])
     if shapes:
-        model = str(write_model(scratch / "model", Path(options.model), _SHAPES[shapes]))
+        model = str(write_model(scratch / "model", Path(resolve_model(options.model)), _SHAPES[shapes]))
         write_random_weights(scratch / "model")
         return model
     return options.model
@@ -248,7 +257,7 @@ def run_all(options: argparse.Namespace, rest: Sequence[str], scratch: Path) -> 
 
 def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path) -> dict[str, Any]:
     """A result for each of the shapes, of the rows and of the ways."""
-    results = {}
+    results: dict[str, Any] = {"matrix_products_tflops": measure_products()}
     for shapes in (options.shapes or "").split(","):
         model = make_model(options, shapes, scratch)
         for row_tokens, way in itertools.product(options.row_tokens.split(","), options.ways.split(",")):
@@ -270,6 +279,9 @@ def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path
             else:
                 with connect(config.cluster):
                     found = measure(run_dir, config, options.warm_up)
+            if shapes in SHAPES_TEXT and config.finetune.method == "sft":
+                share = options.reply_tokens * 2 / (least + most)
+                found["token_gflop"] = round(count_token_flops(SHAPES_TEXT[shapes], least, most, share) / 1e9, 3)
             name = f"{shapes or options.model}, rows of {row_tokens}, {way}"
             results[name] = found
             print(f"{name}:", json.dumps(found), flush=True)

@@ -101,9 +101,8 @@ class ModelShapes:
         # Each adapted layer keeps its input and the mask of its dropout; trained ones share the inputs that they have in common.
         layer += 4 * hidden + 2 * (queries + inner) if config.trains_whole else 15 * hidden + 3 * (queries + inner)
         kept = 2 * hidden if config.gradient_checkpointing else layer
-        logits = 6 * text.vocab_size if getattr(config.chosen_method, "keeps_logits", False) else 0
         # Meanwhile the backward pass has a layer of its own, and its widest input four times in float32.
-        return text.num_hidden_layers * kept + layer + 16 * inner + logits
+        return text.num_hidden_layers * kept + layer + 16 * inner
 
 
 def _count_state_bytes(config: FinetuneConfig) -> int:

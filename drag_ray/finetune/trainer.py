@@ -37,6 +37,7 @@ from drag_ray.finetune.rows.training_rows import TrainingRows
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.trainers.adapter_trainer import describe_attention, leave_out_broken_kernels
 from drag_ray.finetune.trainers.collator import RowCollator
+from drag_ray.finetune.trainers.lora_layer import LoraLinear
 
 _ROUNDING = 1e-5
 """By which log-probabilities and rewards, in float32, may differ without meaning anything."""
@@ -169,6 +170,8 @@ def load_to_train(job: TrainJob, *, in_float32: bool = True) -> tuple[Any, LoraC
     if not method.uses_dropout:
         disable_dropout_in_model(model)
     adapter = _build_adapter(job.config, has_vision=bool(getattr(model.config, "vision_config", None)))
+    if in_float32 and not getattr(model, "is_quantized", False):  # ZeRO-3 gathers a layer's weights when the layer is called
+        adapter._register_custom_module({torch.nn.Linear: LoraLinear})  # pyright: ignore[reportPrivateUsage], its only way
     if job.start_dir:
         return load_start(model, adapter, job.start_dir, in_float32=in_float32), None
     return model, adapter

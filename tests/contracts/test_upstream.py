@@ -26,7 +26,6 @@ OVERRIDDEN = {
     (TRAINER, "Trainer._save"): ("output_dir", "state_dict"),
     (TRAINER, "Trainer.get_batch_samples"): ("epoch_iterator", "num_batches", "device"),
     ("trl/trainer/sft_trainer.py", "SFTTrainer._prepare_dataset"): ("dataset",),
-    ("trl/trainer/dpo_trainer.py", "DPOTrainer._prepare_dataset"): ("dataset",),
     ("trl/trainer/reward_trainer.py", "RewardTrainer._prepare_dataset"): ("dataset",),
     # finetune/trained_tokens.py, policy_gradient.py
     (TRAINER, "Trainer.compute_loss"): ("model", "inputs", "return_outputs", "num_items_in_batch"),

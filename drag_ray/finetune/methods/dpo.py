@@ -5,7 +5,7 @@ before (engine.model), with a tenth of the learning rate.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -16,7 +16,6 @@ from drag_ray.finetune.rows.tokenized_rows import RowTokenizer, TokenizedPair, T
 
 if TYPE_CHECKING:
     from transformers import Trainer
-    from trl.trainer.dpo_config import DPOConfig
 
     from drag_ray.finetune.rows.images import TrainingImages
 
@@ -30,10 +29,9 @@ class PreferencePair(ShownRow):
 
 
 class DPO(AdapterMethod):
-    """TRL's DPO on preference pairs."""
+    """DPO on preference pairs."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"dpo": PreferencePair}
-    keeps_logits: ClassVar[bool] = True
 
     beta: float = Field(default=0.1, gt=0)
     """how close the policy is kept to its start; a lower value lets it move further"""
@@ -49,20 +47,11 @@ class DPO(AdapterMethod):
 
         return tokenizer.tokenize_rows(rows, tokenize_pair)
 
-    def build_arguments(self, options: dict[str, Any]) -> "DPOConfig":
-        """`DPOConfig` with this beta."""
-        from trl.trainer.dpo_config import DPOConfig
-
-        return DPOConfig(**options, beta=self.beta)
-
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
-        """TRL's trainer on batches of `PairCollator`."""
-        from trl.trainer.dpo_trainer import DPOTrainer
-
-        from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
+        """`PreferenceTrainer` with this beta."""
         from drag_ray.finetune.trainers.collator import PairCollator
+        from drag_ray.finetune.trainers.pairs import PreferenceTrainer
+        from drag_ray.finetune.trainers.shared_prefixes import can_share_prefixes
 
-        class DPOAdapterTrainer(RowMeanTrainer, DPOTrainer):
-            """`DPOTrainer` on tokenized pairs."""
-
-        return DPOAdapterTrainer(**options, data_collator=PairCollator(options["processing_class"].pad_token_id, images))
+        collator = PairCollator(options["processing_class"].pad_token_id, images, shares=can_share_prefixes(options["model"]))
+        return PreferenceTrainer(**options, data_collator=collator, beta=self.beta)

@@ -99,13 +99,11 @@ class AdapterMethod(Method):
     Attributes:
         task: PEFT's name of what the trained model does.
         is_asked_as_agent: whether that is asked with the prompts of the agent that collected, which are noted beside it then.
-        keeps_logits: whether its trainer holds those of all tokens of a batch at once, on GPUs too.
         uses_dropout: whether it trains with dropout. What compares the probabilities of two policies, or the rewards of two
             replies, would compare the noise of dropout too.
     """
 
     task: ClassVar[str] = WRITING_TASK
-    keeps_logits: ClassVar[bool] = False
     uses_dropout: ClassVar[bool] = False
     is_asked_as_agent: ClassVar[bool] = True
 

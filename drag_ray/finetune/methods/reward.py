@@ -36,7 +36,7 @@ class TokenizedScoredReply(TokenizedConversation):
 
 
 class RewardModelling(AdapterMethod):
-    """TRL's reward trainer on scored replies."""
+    """Bradley and Terry's loss on scored replies."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"reward": ScoredReply}
     task: ClassVar[str] = REWARD_TASK
@@ -77,17 +77,16 @@ class RewardModelling(AdapterMethod):
         return RewardConfig(**options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
-        """TRL's trainer on batches of `PairCollator`."""
-        from trl.trainer.reward_trainer import RewardTrainer
-
-        from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
+        """`RewardModelTrainer`."""
         from drag_ray.finetune.trainers.collator import PairCollator
+        from drag_ray.finetune.trainers.pairs import RewardModelTrainer
+        from drag_ray.finetune.trainers.shared_prefixes import can_share_prefixes
+        from drag_ray.finetune.trainers.trained_tokens import find_base
 
-        class RewardAdapterTrainer(RowMeanTrainer, RewardTrainer):
-            """`RewardTrainer` on tokenized pairs."""
-
-        collator = PairCollator(options["processing_class"].pad_token_id, images, marks_replies=False)
-        return RewardAdapterTrainer(**options, data_collator=collator)
+        model = options["model"]
+        shares = hasattr(find_base(model), "score") and can_share_prefixes(model)
+        collator = PairCollator(options["processing_class"].pad_token_id, images, shares=shares)
+        return RewardModelTrainer(**options, data_collator=collator)
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """The reward of each row."""

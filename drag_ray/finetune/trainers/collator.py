@@ -10,6 +10,7 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import TrainError
 from drag_ray.finetune.rows.images import TrainingImages
 from drag_ray.finetune.rows.tokenized_rows import PAIR_SIDES
+from drag_ray.finetune.trainers.shared_prefixes import share_prompts
 
 
 class RowCollator:
@@ -55,22 +56,23 @@ class RowCollator:
 
 
 class PairCollator:
-    """Pads preference pairs {chosen, rejected, image_keys} into a batch as TRL takes it: all chosen, then all rejected.
+    """Makes a batch of preference pairs {chosen, rejected, image_keys}: all chosen, then all rejected.
 
     Args:
         pad_token_id: fills short rows.
         images: where images come from; None for pairs without any.
-        marks_replies: add `completion_mask`, which DPO needs, and a reward model does not know.
+        shares: compute the prompt of a pair once where that helps, for a model of `can_share_prefixes`.
     """
 
-    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, marks_replies: bool = True) -> None:
+    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, shares: bool = False) -> None:
+        self._pad_token_id = pad_token_id
         self._collate = RowCollator(pad_token_id, images)
-        self._marks_replies = marks_replies
+        self._shares = shares and images is None
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and perhaps `completion_mask` of shape (2 x rows, tokens), and what images become."""
-        batch = self._collate([{**row[side], "image_keys": row["image_keys"]} for side in PAIR_SIDES for row in rows])
-        if self._marks_replies:
-            batch["completion_mask"] = (batch["labels"] != IGNORED_LABEL).long()
-        del batch["labels"]
-        return batch
+    def __call__(self, pairs: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """The batch of `share_prompts`; or that of `RowCollator`, of shape (2 x pairs, tokens), with `rows`, the 0-based row of
+        each token."""
+        if self._shares and (shared := share_prompts(pairs, self._pad_token_id)):
+            return shared
+        batch = self._collate([{**pair[side], "image_keys": pair["image_keys"]} for side in PAIR_SIDES for pair in pairs])
+        return batch | {"rows": torch.arange(2 * len(pairs)).unsqueeze(1).expand_as(batch["labels"]).contiguous()}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 
@@ -113,3 +114,47 @@ def _cut_row(row: dict[str, Any], number: int, num_shared: int) -> dict[str, tor
         "engine_log_probabilities": known,
     }
     return {name: values[num_shared:] for name, values in columns.items()}
+
+
+_MOST_LEFT = 0.9
+"""Share of the tokens of padded pairs that those with a shared prompt may have, for attention computes what their mask hides."""
+
+
+def share_prompts(pairs: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor] | None:
+    """A batch with a sequence for each pair, for a model of `can_share_prefixes`; None where that saves little.
+
+    A sequence is the chosen row, and of the rejected one what it does not begin with too.
+
+    Args:
+        pairs: {chosen, rejected}, each with {input_ids, labels}.
+        pad_token_id: fills short sequences.
+
+    Returns:
+        `input_ids`, `labels`, `position_ids`, `rows` and `attention_mask` of shape (pairs, tokens). Rows are numbered as if all
+        chosen ones came first, and then all rejected ones; padding is of row -1. The mask says in how many rows a token is, so
+        that its sum is the number of tokens of all rows. `unfold_mask` makes one of it that a model takes.
+    """
+    names = ("input_ids", "labels", "position_ids", "attention_mask", "rows")
+    columns: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+    longest = 0
+    for number, pair in enumerate(pairs):
+        chosen, rejected = pair["chosen"], pair["rejected"]
+        num_shared = count_shared(chosen, rejected)
+        lengths = len(chosen["input_ids"]), len(rejected["input_ids"])
+        longest = max(longest, *lengths)
+        own = torch.tensor([lengths[0], lengths[1] - num_shared])
+        for name in ("input_ids", "labels"):
+            columns[name].append(torch.tensor(chosen[name] + rejected[name][num_shared:]))
+        columns["position_ids"].append(torch.cat([torch.arange(lengths[0]), torch.arange(num_shared, lengths[1])]))
+        columns["attention_mask"].append(1 + (torch.arange(int(own.sum())) < num_shared).long())
+        columns["rows"].append(torch.tensor([number, number + len(pairs)]).repeat_interleave(own))
+    if max(map(len, columns["rows"])) > _MOST_LEFT * 2 * longest:
+        return None
+    fill = {"input_ids": pad_token_id, "labels": IGNORED_LABEL, "rows": -1}
+    return {name: pad_sequence(parts, batch_first=True, padding_value=fill.get(name, 0)) for name, parts in columns.items()}
+
+
+def unfold_mask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The mask of a batch of `share_prompts`, of shape (pairs, 1, tokens, tokens), true where a token sees another."""
+    rows, is_shared = batch["rows"], batch["attention_mask"] > 1
+    return ((rows[:, :, None] == rows[:, None]) | is_shared[:, None]).tril()[:, None]

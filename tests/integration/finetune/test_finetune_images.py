@@ -34,7 +34,7 @@ from drag_ray.finetune.rows.tokenized_rows import RowTokenizer
 from drag_ray.finetune.rows.training_rows import tokenize_training_rows
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.trainers.collator import PairCollator, RowCollator
-from drag_ray.finetune.trainers.trained_tokens import compute_trained_loss
+from drag_ray.finetune.trainers.trained_tokens import compute_trained_loss, list_features
 from drag_ray.finetune.training_folder import Description
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
@@ -249,8 +249,8 @@ def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, mo
     images = open_training_images(str(model_dir), [run_dir / "index" / DIR_NAME])
     tokenizer = load_tokenizer(model_dir)
     pairs = RewardModelling().tokenize(scored, RowTokenizer(tokenizer, 2048, images)).rows
-    collate = PairCollator(tokenizer.pad_token_id, images, marks_replies=False)
+    collate = PairCollator(tokenizer.pad_token_id, images)
     with torch.no_grad():
-        chosen, rejected = model(**collate(pairs)).logits.view(2, -1)
+        chosen, rejected = model(**list_features(collate(pairs))).logits.view(2, -1)
     loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean().item()
     assert loss == pytest.approx(last["eval_loss"], abs=1e-3)
