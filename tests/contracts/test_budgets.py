@@ -13,19 +13,19 @@ ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 2_650,
     "api": 1_260,
-    "baselines": 1_900,
+    "baselines": 1_910,
     "cli": 680,
     "cluster": 1_230,
     "collect": 190,
     "corpus": 4_220,
     "embed": 90,
-    "engine": 3_790,
-    "evaluate": 5_440,
+    "engine": 3_800,
+    "evaluate": 5_530,
     "examples": 260,
     "feedback": 1_490,
     "finetune": 5_780,
     "format": 2_620,
-    "index": 980,
+    "index": 1_010,
     "pipeline": 1_400,
     "process": 2_520,
     "questions": 1_520,
@@ -43,9 +43,9 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 446
-OPTIONS = 359
+OPTIONS = 360
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_370
+TEST_LINES = 54_450
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 
