@@ -955,7 +955,12 @@ def main() -> None:
     if options.latency:
         torch.set_num_threads(2)
         starts = {key: getattr(options, key).rpartition("/")[2] for key in ("start", "embedder")}
-        write_result(options.result, {"options": starts, "sets": [time_on_cpu(options, name) for name in options.sets]})
+        found = list[dict[str, Any]]()
+        for name in options.sets:
+            found.append(time_on_cpu(options, name))
+            write_result(
+                options.result, {"options": starts, "sets": found}
+            )  # what is there is kept where the next is interrupted
         return
     with open_pool(options.workers) as run:
         if options.transfer:
