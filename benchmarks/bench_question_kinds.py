@@ -96,7 +96,7 @@ def teach(
 ) -> np.ndarray:
     """The measures of each asked question, with the order of `features` that learn from some."""
     model = feature_training.fit(learned, collection.searcher, DEPTH, collection.searcher, seed)
-    scorer = FeatureScorer(model, collection.searcher)
+    scorer = FeatureScorer(model, collection.searcher) if model.weights else None
     return measure(rank(asked, reorder(asked, found, [{}] * len(found), DEPTH, 0.0, scorer)))
 
 
