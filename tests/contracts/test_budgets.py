@@ -14,7 +14,7 @@ LINES = {
     "agent": 2_650,
     "api": 1_260,
     "baselines": 1_900,
-    "cli": 680,
+    "cli": 706,
     "cluster": 1_230,
     "collect": 190,
     "corpus": 4_220,
@@ -28,7 +28,7 @@ LINES = {
     "index": 980,
     "pipeline": 1_400,
     "process": 2_520,
-    "questions": 1_520,
+    "questions": 1_833,
     "recipes": 1_170,
     "rl": 1_040,
     "rollout": 3_140,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 446
-OPTIONS = 359
+FILES = 448
+OPTIONS = 364
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_370
+TEST_LINES = 54_690
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 
