@@ -4,7 +4,7 @@ python benchmarks/bench_question_kinds.py --written FOLDER [--sets medquad] [--s
 
 From FOLDER/SET, as the stage `questions` leaves it, equally many questions are drawn of each group: those that its filters keep,
 the same with what one of them leaves out or before one of the rewritings, and of all that were written those of a kind, and
-those with which the search finds the page first or later. Groups of fewer than 60 are left out. The baseline
+those with which the search finds the page first or later. Groups of fewer than 50 are left out. The baseline
 `features` learns from them, and puts in order what real questions of the set find by words. These are over other documents and
 are none of the test of `bench_rankers.py`, so that what is chosen by them can still be tested.
 """
@@ -45,7 +45,7 @@ from drag_ray.types import Hits, Question
 SETS = ("medquad", "fairytaleqa", "ohr_bench")
 """With enough documents that no real question is asked of."""
 NUM_ASKED, NUM_LEARNED, DEPTH = 600, 500, 20
-LEAST = 60
+LEAST = 50
 """Questions of a group: fewer teach little, and every group would have to be as small."""
 RANKS = {"found first": (1, 1), "found second or later": (2, 100)}
 ALL, KEPT = "all that were written", "kept by the filters"
@@ -57,10 +57,11 @@ FILTERS = {
     "needs_all": "one_page",
     "closed_book": "known",
     "other_pages": "ambiguous",
-    "one_search": "one_search",
     "near_duplicate": "near_duplicate",
 }
 """With the reason that each notes, of which none leaves out one of all."""
+OFF = "one_search"
+"""The filter that is off by default, with the reason of the same name: what it leaves out counts as kept."""
 
 
 def group(written: Sequence[Question], kept: Sequence[Question], collection: Collection) -> dict[str, list[Question]]:
@@ -96,7 +97,7 @@ def teach(
 ) -> np.ndarray:
     """The measures of each asked question, with the order of `features` that learn from some."""
     model = feature_training.fit(learned, collection.searcher, DEPTH, collection.searcher, seed)
-    scorer = FeatureScorer(model, collection.searcher)
+    scorer = FeatureScorer(model, collection.searcher) if model.weights else None
     return measure(rank(asked, reorder(asked, found, [{}] * len(found), DEPTH, 0.0, scorer)))
 
 
@@ -106,15 +107,17 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
     own, test, near = split(collection)
     asked = draw_questions(own, NUM_ASKED, 0)
     leave_out = partial(find_overlaps, evaluation=[*asked, *test], split_by="document", near_duplicates=near)
-    written = read_written(options.written / name, also=(*FILTERS.values(),))
+    written = read_written(options.written / name, also=(OFF, *FILTERS.values()))
     overlaps = leave_out(written)
 
     def read(*reasons: str) -> list[Question]:
         return [one for one in read_written(options.written / name, also=reasons) if one.id not in overlaps]
 
-    groups = group(read(*FILTERS.values()), read(), collection)
-    groups |= {f"kept without `{name}`": more for name, reason in FILTERS.items() if len(more := read(reason)) > len(read())}
-    groups |= undo(options.written / name, read())
+    kept = read(OFF)
+    groups = group(read(OFF, *FILTERS.values()), kept, collection)
+    groups |= {f"kept without `{name}`": more for name, of in FILTERS.items() if len(more := read(OFF, of)) > len(kept)}
+    groups |= {f"kept with `{OFF}`": read()} if len(read()) < len(kept) else {}
+    groups |= undo(options.written / name, kept)
     others = leave_out(own)
     groups["the set's own"] = [question for question in own if question.id not in others and question not in asked]
     counts = {key: len(of) for key, of in groups.items()}

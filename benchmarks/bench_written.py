@@ -1,6 +1,6 @@
 """Worth of questions that a model has written: rankers trained on them beside rankers trained on a set's own questions.
 
-python benchmarks/bench_written.py own=FOLDER,FOLDER written=FOLDER,FOLDER ... [--questions FOLDER] [--result written]
+python benchmarks/bench_written.py own=FOLDER,FOLDER written=FOLDER,FOLDER ... --questions FOLDER [--result written]
 
 A name stands for folders that `bench_rankers.py --out` has filled, the first for trainings on the sets' own questions; the test
 questions of a set are the same in all, real ones over documents of their own. Each ranking is compared with the best search
@@ -91,10 +91,10 @@ def read_counts(folder: Path) -> dict[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variants", nargs="*", type=read_variant, metavar="NAME=FOLDER,FOLDER")
-    parser.add_argument("--questions", type=Path, help="folder of the questions stages by writer and set")
+    parser.add_argument("--questions", type=Path, required=True, help="folder of the questions stages by writer and set")
     parser.add_argument("--result", default="written", help="name of the result")
     options = parser.parse_args()
-    counts = read_counts(options.questions) if options.questions else {}
+    counts = read_counts(options.questions)
     if not options.variants:
         write_result(options.result, {"writers": counts})
         return

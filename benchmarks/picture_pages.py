@@ -2,9 +2,11 @@
 
 python benchmarks/picture_pages.py RUN
 
-Each page's text is drawn as it would be printed, and kept as `corpus.page_images` keeps a picture; then the index is accepted.
+Each page's text is drawn as it would be printed, and kept as `corpus.page_images` keeps a picture. The words are indexed again,
+with the default options, as the index knows its table of pages; then the folder is accepted.
 """
 
+import shutil
 import sys
 import textwrap
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +19,8 @@ from PIL import Image, ImageDraw
 from drag_ray import schemas
 from drag_ray.corpus import image_store
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
 from drag_ray.stage_runs.damage import accept_changes
 from drag_ray.storage import artifacts
 
@@ -39,6 +43,8 @@ def main() -> None:
         keys = list(pool.map(partial(draw, folder=index_dir / image_store.DIR_NAME), table["text"].to_pylist(), chunksize=64))
     place = table.schema.get_field_index("image")
     artifacts.write_parquet(index_dir / "pages.parquet", table.set_column(place, table.schema.field(place), pa.array(keys)))
+    shutil.rmtree(index_dir / "search_index")
+    build_index(index_dir / "pages.parquet", index_dir / "search_index", SearchConfig())
     accept_changes(index_dir)
     print(f"{len(keys)} pictures in {index_dir / image_store.DIR_NAME}")
 

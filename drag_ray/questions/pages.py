@@ -21,8 +21,10 @@ _NUMBERS_SHARE = 2 / 3
 _REPEATING_PAGES = 5
 """with the same line make it boilerplate"""
 _DIGITS = re.compile(r"\d+")
-_CELLS = re.compile(r"[^\S\n]*\|[^\S\n]*|\t+| {2,}")
+_CELLS = re.compile(r"\||\t+| {2,}")
 _NUMBERS = re.compile(r"(?:\s+[-+($€£]*\d[\d.,]*[%)]*)+$")
+_MAX_NUMBERS_CHARS = 200
+"""of the end of a line: from each of its numbers, a long one takes quadratic time"""
 _TABLE_ROWS = 3
 _TABLE_MARKS = re.compile(r"<table\b|\\begin\{tabular", re.IGNORECASE)
 _INSTRUCTIONS = re.compile(
@@ -109,7 +111,7 @@ def _count_cells(line: str) -> int:
     cells = [cell for cell in _CELLS.split(line.strip("|")) if cell.strip()]
     if len(cells) > 2 or (len(cells) == 2 and ("|" in line or "\t" in line)):
         return len(cells)
-    numbers = _NUMBERS.search(line)
+    numbers = _NUMBERS.search(line[-_MAX_NUMBERS_CHARS:])
     return 1 + len(numbers[0].split()) if numbers and len(numbers[0].split()) > 1 else 0
 
 

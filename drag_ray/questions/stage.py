@@ -138,7 +138,7 @@ def _plan(
 
 
 def _load_embedder(sections: QuestionsSections) -> Embed | None:
-    """What makes vectors of questions; loaded before anything is written, so that a model that is none costs nothing."""
+    """The function for vectors of questions; loaded before anything is written, so that a model that is none costs nothing."""
     if not sections.compares_meaning:
         return None
     from drag_ray.engine.encoders.embedding import Embedder  # PyTorch takes seconds to import

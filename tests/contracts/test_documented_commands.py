@@ -68,7 +68,7 @@ def run_elsewhere(name: str, arguments: list[str], folder: Path) -> int:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with what the commands name: the jobs, conversations, and the reward that docs/extend.md shows."""
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
-    for name in ("mine.jsonl", "held_out.jsonl"):
+    for name in ("mine.jsonl", "held_out.jsonl", "pairs.jsonl"):
         (tmp_path / name).write_text('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n')
     (tmp_path / "my_package").mkdir()
     [reward] = [block for block in list_blocks((ROOT / "docs" / "extend.md").read_text(), "python") if "Rollout" in block]

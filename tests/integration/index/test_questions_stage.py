@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
+from embedding_models import write_embedding_model
 from PIL import Image
 from small_index import finish_index
 
@@ -222,3 +223,34 @@ def test_pictures_that_the_index_lacks_cannot_be_asked_about(served: ChatServer,
     finish_pages(tmp_path)
     with pytest.raises(ConfigError, match=r"questions\.anchor_images: no question is over .*--corpus\.page-images"):
         run_stages([STAGES["questions"]], configure(tmp_path, served, kinds=["fact"], anchor_images=True))
+
+
+def test_pages_in_another_language_than_asked_are_set_aside_and_one_that_cannot_be_told_is_refused(
+    served: ChatServer, tmp_path: Path
+) -> None:
+    finish_pages(tmp_path)
+    with pytest.raises(DataError, match=r"none of 9 pages can be asked about .*left_out_other_language 8"):
+        run_stages([STAGES["questions"]], configure(tmp_path, served, language="de"))
+    reasons = Counter(row["reason"] for row in read(tmp_path / "questions" / "left_out_pages.jsonl"))
+    assert reasons == {"empty": 1, "other_language": 8}
+    with pytest.raises(ConfigError, match=r"questions\.language 'xx' is none that can be told"):
+        run_stages([STAGES["questions"]], configure(tmp_path, served, language="xx"))
+
+
+def test_all_samples_are_in_the_style_and_an_embedding_model_leaves_out_those_that_mean_the_same(
+    local_ray: None, served: ChatServer, tmp_path: Path
+) -> None:
+    """The second draft of each page has the words of the first."""
+    finish_pages(tmp_path)
+    config = configure(tmp_path, served, samples=2, limit=16, max_cosine=0.999999, filters=["rank", "same_meaning"])
+    model = write_embedding_model(tmp_path / "model")
+    config = override(
+        config,
+        {"embedding": {"model": str(model), "window_tokens": 8, "overlap_tokens": 2}, "questions": {"styles": ["a pilot"]}},
+    )
+    counts = run_stages([STAGES["questions"]], config)["questions"].counts
+    assert [counts[f"left_out_{name}"] for name in ("unreadable", "not_found")] == [2, 2]
+    assert counts["left_out_same_meaning"] >= 6
+    assert counts["left_out_same_meaning"] + counts["questions"] == 12
+    rows = read(tmp_path / "questions" / "questions.jsonl")
+    assert {row["style"] for row in rows} == {"a pilot"}

@@ -1,5 +1,7 @@
 """Pages that are not asked about, and the coverage of those that are."""
 
+from time import process_time
+
 import pytest
 
 from drag_ray.questions.pages import PageText, find_unfit, has_table, spread_pages
@@ -87,3 +89,9 @@ def test_a_table_is_seen_by_its_rows(text: str) -> None:
 )
 def test_text_that_is_no_table_is_none(text: str) -> None:
     assert not has_table(text)
+
+
+def test_a_table_is_looked_for_in_a_time_that_grows_with_the_text_alone() -> None:
+    before = process_time()
+    assert not any(has_table(part * 100_000 + "x") for part in ("1 ", " ", "\u00a0", "-", "| "))
+    assert process_time() - before < 1
