@@ -81,7 +81,7 @@ def answer(body: dict[str, Any], number: int) -> Answer:
 
 
 def build_options(folder: Path, name: str, teacher: dict[str, Any]) -> dict[str, Any]:
-    """What makes the configuration small, and its first round a teacher's."""
+    """Options that make the configuration small, and its first round a teacher's."""
     curriculum = tomllib.loads((CONFIGS / f"{name}.toml").read_text())["curriculum"]
     for number, entry in enumerate(curriculum):
         entry["finetune"] |= {
