@@ -37,7 +37,7 @@ async def write(
 
 
 async def score_while_it_changes(engine: SharedEngine, model: str, adapters: Sequence[str], folder: Path) -> list[list[float]]:
-    """What the engine says of tokens with the adapter of a folder, with another one there by now, and when it was given that."""
+    """Score tokens with the adapter of a folder, with another one there by now, and when the engine was given that."""
     shutil.copytree(adapters[0], folder)
     await engine.begin(configure(model), [str(folder)])
     found = [await engine.score(TOKENS, str(folder))]
