@@ -15,7 +15,7 @@ from drag_ray.finetune.arguments import build_deepspeed_settings, build_options,
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.trainer import _build_adapter, _take_liger
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate, leave_out_broken_kernels
-from drag_ray.finetune.training_process import Workers, size_workers
+from drag_ray.finetune.training_process import Workers, divide_steps, size_workers
 
 
 def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) -> dict[str, Any]:
@@ -152,3 +152,15 @@ def test_workers_take_the_gpus_of_their_nodes_or_share_the_largest_evenly() -> N
     assert size_workers(40, nodes, use_gpu=False) == Workers(40, 1, False)
     assert size_workers(4, nodes, use_gpu=False).list_missing(nodes) == {"CPU": 4}
     assert size_workers(0, NO_NODES, use_gpu=False).list_missing(NO_NODES) == {"CPU": 1}
+
+
+def test_fewer_workers_take_more_batches_a_step_or_none_at_all() -> None:
+    rows = Path("rows.jsonl")
+    config = FinetuneConfig(gradient_accumulation=3)
+    job = TrainJob(config, "model", rows, rows, (), use_gpu=False, num_workers=4, num_threads=1)
+    for left, batches in ((4, 3), (3, 4), (2, 6), (1, 12)):
+        smaller = divide_steps(job, left)
+        assert (smaller.num_workers, smaller.config.gradient_accumulation) == (left, batches)
+    whole = TrainJob(FinetuneConfig(), "model", rows, rows, (), use_gpu=False, num_workers=4, num_threads=1)
+    with pytest.raises(TrainError, match=r"room for 3 of 4 workers, .* the 4 batches .* number of workers that divides 4\."):
+        divide_steps(whole, 3)
