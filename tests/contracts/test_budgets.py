@@ -23,7 +23,7 @@ LINES = {
     "evaluate": 5_440,
     "examples": 260,
     "feedback": 1_490,
-    "finetune": 5_780,
+    "finetune": 5_990,
     "format": 2_620,
     "index": 980,
     "pipeline": 1_400,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 446
-OPTIONS = 359
+FILES = 448
+OPTIONS = 360
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_370
+TEST_LINES = 54_650
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 
