@@ -18,10 +18,10 @@ from drag_ray.finetune.trainers.adapter_trainer import compute_rate, leave_out_b
 from drag_ray.finetune.training_process import Workers, divide_steps, size_workers
 
 
-def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) -> dict[str, Any]:
+def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool, images: int = 0) -> dict[str, Any]:
     rows = Path("rows.jsonl")
     job = TrainJob(FinetuneConfig(dtype=dtype), "model", rows, rows, (), use_gpu=use_gpu, num_workers=1, num_threads=1)
-    return build_options(job, "off", "scratch", {"images": 0, "validation_rows": 0}, resumes=False)
+    return build_options(job, "off", "scratch", {"images": images, "validation_rows": 0}, resumes=False)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) 
 )
 def test_autocast_is_for_bfloat16_on_gpus(dtype: Literal["auto", "bfloat16", "float32"], use_gpu: bool, autocasts: bool) -> None:
     assert options_of(dtype, use_gpu=use_gpu)["bf16"] is autocasts
+
+
+def test_page_images_are_prepared_by_other_processes_ahead_of_the_step() -> None:
+    options = options_of("auto", use_gpu=True, images=3)
+    assert options["dataloader_num_workers"] > 0
+    assert options["dataloader_persistent_workers"]
+    assert options_of("auto", use_gpu=True)["dataloader_num_workers"] == 0
 
 
 def test_a_merged_model_is_the_same_whichever_processor_trained_and_no_tracker_is_told() -> None:
