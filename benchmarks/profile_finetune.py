@@ -1,4 +1,4 @@
-"""What a step of packed LoRA spends its time on, and what each measure brings: all in one process on one GPU, without Ray.
+"""The parts of a step of packed LoRA: its kernels, and the speed of variants of it, in one process on one GPU, without Ray.
 
 python benchmarks/profile_finetune.py [--shapes 7b] [--row-tokens 4096] [--rows 2] [--variants peft,liger,...] [--profiled liger]
 

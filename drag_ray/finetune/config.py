@@ -84,6 +84,9 @@ class FinetuneConfig(Methods):
     """largest number of tokens of a row, including those of page images; longer rows are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
     """training processes; 0 takes one for each GPU of the nodes that see the run's folder, or one without a GPU"""
+    min_workers: int = Field(default=0, ge=0)
+    """fewest of num_workers to train with while the others have no node, taking more batches each before a step so that it learns
+    from the same rows; 0 waits until all have one. Needs finetune.deepspeed off"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where the workers train; auto takes GPUs if the cluster has one when the stage starts"""
     checkpoint_steps: int = Field(default=20, ge=1)
@@ -195,6 +198,11 @@ class FinetuneSections(Sections):
             )
         if settings.quantization != "none" and settings.deepspeed == "zero3":
             raise ConfigError("finetune.quantization: ZeRO-3 cannot split quantised weights. Set finetune.deepspeed to zero2.")
+        if settings.min_workers and (settings.deepspeed != "off" or 0 < settings.num_workers < settings.min_workers):
+            raise ConfigError(
+                f"finetune.min_workers {settings.min_workers}: expected at most num_workers, and finetune.deepspeed off: what "
+                "ZeRO keeps in a checkpoint is for as many processes as wrote it. Set finetune.deepspeed to off."
+            )
         if settings.trains_whole:
             self._check_whole()
         elif not settings.merge and (unserved := list_unserved(settings.lora)):

@@ -110,7 +110,8 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        job, checkpoints_dir = _resolve(loop_config["job"]), loop_config["checkpoints_dir"]
+        job = divide_steps(_resolve(loop_config["job"]), ray.train.get_context().get_world_size())
+        checkpoints_dir = loop_config["checkpoints_dir"]
         last, flaws = checkpoints.find_last(checkpoints_dir)
         rank = ray.train.get_context().get_world_rank()
         for flaw in flaws if rank == 0 else ():
@@ -124,6 +125,20 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
     except DragRayError as error:
         return error
+
+
+def divide_steps(job: TrainJob, num_workers: int) -> TrainJob:
+    """A training with the processes that there are: each takes more batches a step where they are fewer than those wanted, and
+    step for step it learns from the same rows. Raises TrainError where the batches of a step cannot be divided so."""
+    num_batches = job.num_workers * job.config.gradient_accumulation
+    if num_batches % num_workers:
+        raise TrainError(
+            f"the cluster has room for {num_workers} of {job.num_workers} workers, which cannot share the {num_batches} batches "
+            "of a step evenly. Start the stage again, which resumes from its last checkpoint, when there is room for a number of "
+            f"workers that divides {num_batches}."
+        )
+    config = job.config.model_copy(update={"gradient_accumulation": num_batches // num_workers})
+    return replace(job, config=config, num_workers=num_workers)
 
 
 def _find_trainer(job: TrainJob) -> Callable[..., dict[str, Any]]:
@@ -165,12 +180,13 @@ def build_trainer(
     seeing: SharedPathNodes,
 ) -> "GroupTrainer":
     """The group of processes that train."""
+    least = settings.min_workers
     return GroupTrainer(
         loop,
         train_loop_config=loop_config,
         backend_config=_choose_backend(settings, workers),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=workers.num_workers,
+            num_workers=(min(least, workers.num_workers), workers.num_workers) if least else workers.num_workers,
             use_gpu=workers.use_gpu,
             label_selector=seeing.selector,
             resources_per_worker=resources,

@@ -173,7 +173,7 @@ STAGES: dict[str, Stage] = {
             reads=("format",),
             optional_inputs=("index",),  # for the page images
             runtime_only_options=(
-                "finetune.num_workers",
+                *("finetune.num_workers", "finetune.min_workers"),
                 *(f"engine.{name}" for name in EngineConfig.model_fields if name not in ("model", "adapter")),
             ),
             own_files=("checkpoints", "own_rows"),

@@ -22,7 +22,7 @@ from drag_ray.rollout.config import RolloutConfig
 READ_OF_FORMAT = ("validation_fraction", "split_by", "seed")
 """What the stage reads of its format: the baseline is that of the loss."""
 UNREAD_OF_FINETUNE = (
-    *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed"),
+    *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed", "min_workers"),
     *("arguments", "part_learning_rates", "data", "validation_data"),
 )
 LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search")

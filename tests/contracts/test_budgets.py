@@ -14,24 +14,24 @@ LINES = {
     "agent": 2_650,
     "api": 1_260,
     "baselines": 1_910,
-    "cli": 680,
+    "cli": 710,
     "cluster": 1_230,
     "collect": 190,
     "corpus": 4_220,
     "embed": 90,
-    "engine": 3_800,
-    "evaluate": 5_530,
+    "engine": 3_860,
+    "evaluate": 5_540,
     "examples": 260,
     "feedback": 1_490,
-    "finetune": 5_780,
+    "finetune": 6_020,
     "format": 2_620,
     "index": 1_010,
     "pipeline": 1_400,
-    "process": 2_520,
-    "questions": 1_520,
+    "process": 2_540,
+    "questions": 1_840,
     "recipes": 1_170,
     "rl": 1_040,
-    "rollout": 3_140,
+    "rollout": 3_160,
     "search": 3_280,
     "serve": 5_390,
     "stage_runs": 780,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 446
+FILES = 451
 OPTIONS = 360
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 54_450
+TEST_LINES = 55_510
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

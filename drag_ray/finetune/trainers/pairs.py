@@ -51,7 +51,7 @@ class PairTrainer(RowMeanTrainer):
         return (loss, {}) if return_outputs else loss
 
     def score_rows(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """What each row is worth, of shape (2 x pairs,): all chosen ones, then all rejected ones."""
+        """The worth of each row, of shape (2 x pairs,): all chosen ones, then all rejected ones."""
         raise NotImplementedError
 
 

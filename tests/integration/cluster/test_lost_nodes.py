@@ -284,6 +284,33 @@ def test_reinforcement_learning_skips_no_group_and_trains_on_none_twice(network:
 
 
 @pytest.mark.slow
+def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_path: Path, record: Record) -> None:
+    model = make_nano_model(tmp_path / "model", hidden_size=32)
+    run_dir = tmp_path / "run"
+    with StageFolder(run_dir / "format", Identity("format", {}, {})) as stage:
+        write_rows(run_dir, 240)
+        stage.finish({"sft_query": 240})
+    options = {"epochs": 1, "batch-size": 2, "checkpoint-steps": 5, "dtype": "float32", "device": "cpu", "deepspeed": "off"}
+    options |= {"num-workers": 2, "min-workers": 1}
+    given = [part for name, value in options.items() for part in (f"--finetune.{name}", str(value))]
+
+    def count_checkpoints(num_workers: int) -> int:
+        folder = run_dir / "finetune" / checkpoints.DIR_NAME
+        return len(list(folder.glob(f"*/whole-0-of-{num_workers}-*.jsonl")))
+
+    command = ("finetune", run_dir, "--engine.model", str(model), "--no-finetune.merge", *given)
+    job, lost_at = run_job(network, "lose", "Train", lambda: count_checkpoints(2) >= 2, *command)
+    assert count_checkpoints(1) >= 1
+    found = [(at, re.search(r"finetune step (\d+)/60", line)) for at, line in job.said]
+    steps = [(at, int(step[1])) for at, step in found if step]
+    assert [step for _, step in steps].count(1) == 1, "it began anew"
+    curve = [json.loads(line) for line in (run_dir / "finetune" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve if "loss" in point] == list(range(1, 61))
+    record("recovered_s", next(at for at, _ in steps if at > lost_at + 3) - lost_at)
+    record("repeated", len(steps) - 60)
+
+
+@pytest.mark.slow
 @both_ways
 def test_an_endpoint_answers_again_from_another_node_and_without_its_driver(
     network: Network, tmp_path: Path, way: str, record: Record

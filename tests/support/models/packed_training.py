@@ -73,6 +73,17 @@ def train_in_process(rank: int, port: int, folder: Path) -> None:
         torch.save((read_loss(trainer), read_adapter(trainer.model)), folder / "after.pt")
 
 
+def checkpoint_in_process(rank: int, port: int, folder: Path) -> None:
+    """One of two processes that take two steps, with a checkpoint after the first; its batches are half of a step's."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    kept: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 0.1}
+    build_trainer(
+        adapt(build_model()), describe_descent(folder, 2, 1, max_steps=2, ddp_backend="gloo", **kept), packs=True
+    ).train()
+
+
 def read_loss(trainer: Any) -> float:
     """The loss of the step."""
     return next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)

@@ -15,13 +15,13 @@ from drag_ray.finetune.arguments import build_deepspeed_settings, build_options,
 from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.trainer import _build_adapter, _take_liger
 from drag_ray.finetune.trainers.adapter_trainer import compute_rate, leave_out_broken_kernels
-from drag_ray.finetune.training_process import Workers, size_workers
+from drag_ray.finetune.training_process import Workers, divide_steps, size_workers
 
 
-def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) -> dict[str, Any]:
+def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool, images: int = 0) -> dict[str, Any]:
     rows = Path("rows.jsonl")
     job = TrainJob(FinetuneConfig(dtype=dtype), "model", rows, rows, (), use_gpu=use_gpu, num_workers=1, num_threads=1)
-    return build_options(job, "off", "scratch", {"images": 0, "validation_rows": 0}, resumes=False)
+    return build_options(job, "off", "scratch", {"images": images, "validation_rows": 0}, resumes=False)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ def options_of(dtype: Literal["auto", "bfloat16", "float32"], *, use_gpu: bool) 
 )
 def test_autocast_is_for_bfloat16_on_gpus(dtype: Literal["auto", "bfloat16", "float32"], use_gpu: bool, autocasts: bool) -> None:
     assert options_of(dtype, use_gpu=use_gpu)["bf16"] is autocasts
+
+
+def test_page_images_are_prepared_by_other_processes_ahead_of_the_step() -> None:
+    options = options_of("auto", use_gpu=True, images=3)
+    assert options["dataloader_num_workers"] > 0
+    assert options["dataloader_persistent_workers"]
+    assert options_of("auto", use_gpu=True)["dataloader_num_workers"] == 0
 
 
 def test_a_merged_model_is_the_same_whichever_processor_trained_and_no_tracker_is_told() -> None:
@@ -152,3 +159,15 @@ def test_workers_take_the_gpus_of_their_nodes_or_share_the_largest_evenly() -> N
     assert size_workers(40, nodes, use_gpu=False) == Workers(40, 1, False)
     assert size_workers(4, nodes, use_gpu=False).list_missing(nodes) == {"CPU": 4}
     assert size_workers(0, NO_NODES, use_gpu=False).list_missing(NO_NODES) == {"CPU": 1}
+
+
+def test_fewer_workers_take_more_batches_a_step_or_none_at_all() -> None:
+    rows = Path("rows.jsonl")
+    config = FinetuneConfig(gradient_accumulation=3)
+    job = TrainJob(config, "model", rows, rows, (), use_gpu=False, num_workers=4, num_threads=1)
+    for left, batches in ((4, 3), (3, 4), (2, 6), (1, 12)):
+        smaller = divide_steps(job, left)
+        assert (smaller.num_workers, smaller.config.gradient_accumulation) == (left, batches)
+    whole = TrainJob(FinetuneConfig(), "model", rows, rows, (), use_gpu=False, num_workers=4, num_threads=1)
+    with pytest.raises(TrainError, match=r"room for 3 of 4 workers, .* the 4 batches .* number of workers that divides 4\."):
+        divide_steps(whole, 3)

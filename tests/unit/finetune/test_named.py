@@ -42,6 +42,8 @@ def refuse(match: str, adapter: str = "", **options: Any) -> None:
             {"arguments": {"weight_dekay": 0.1}},
             r"transformers, as installed, has no argument 'weight_dekay'\. Did you mean w",
         ),
+        ({"min_workers": 1}, r"finetune\.min_workers 1: .* Set finetune\.deepspeed to off"),
+        ({"min_workers": 3, "num_workers": 2, "deepspeed": "off"}, r"expected at most num_workers"),
         ({"arguments": {"qq": 0.1}}, r"has no argument 'qq'\.$"),
         ({"lora": {"r": 8}}, r"finetune\.lora: r is set by finetune\.lora_r"),
         ({"lora": {"use_rslra": True}}, r"PEFT, as installed, has no argument 'use_rslra'\. Did you mean use_rslora\?"),

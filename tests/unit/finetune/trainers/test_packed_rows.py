@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from packed_training import LENGTHS, adapt, build_model, build_trainer, list_rows, read_adapter, read_loss, train_in_process
+from packed_training import (
+    LENGTHS,
+    adapt,
+    build_model,
+    build_trainer,
+    checkpoint_in_process,
+    list_rows,
+    read_adapter,
+    read_loss,
+    train_in_process,
+)
 from ports import find_port
 from torch.nn.functional import scaled_dot_product_attention
 from training_cases import SHAPE
@@ -15,9 +25,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 from trl.trainer.sft_config import SFTConfig
 from two_processes import run_in_two
 
+from drag_ray.finetune.config import FinetuneConfig, TrainJob
 from drag_ray.finetune.trainers import packed_rows
 from drag_ray.finetune.trainers.collator import RowCollator
 from drag_ray.finetune.trainers.packed_rows import keep_rows_apart
+from drag_ray.finetune.training_process import divide_steps
 
 pytestmark = pytest.mark.seconds
 
@@ -63,6 +75,23 @@ def test_a_step_is_that_of_rows_by_themselves_however_it_is_cut(
 def test_a_step_of_two_processes_is_that_of_rows_by_themselves(tmp_path: Path) -> None:
     run_in_two(train_in_process, find_port(), tmp_path)
     check_step(*torch.load(tmp_path / "after.pt"))
+
+
+def test_a_process_that_is_left_of_two_takes_their_steps_from_their_checkpoint(
+    build_descent: Callable[..., SFTConfig], tmp_path: Path
+) -> None:
+    run_in_two(checkpoint_in_process, find_port(), tmp_path / "two")
+    rows = tmp_path / "rows.jsonl"
+    job = TrainJob(FinetuneConfig(batch_size=2), "model", rows, rows, (), use_gpu=False, num_workers=2, num_threads=1)
+    accumulation = divide_steps(job, 1).config.gradient_accumulation
+    trained = []
+    for start in (None, str(tmp_path / "two" / "checkpoint-1")):
+        trainer = build_trainer(adapt(build_model()), build_descent(2, accumulation, max_steps=2, learning_rate=0.1), packs=True)
+        trainer.train(resume_from_checkpoint=start)
+        trained.append(read_adapter(trainer.model))
+    torch.testing.assert_close(trained[1], trained[0], rtol=1e-5, atol=1e-5)
+    before = read_adapter(adapt(build_model()))
+    assert all((trained[0][name] - before[name]).abs().max() > 1e-4 for name in before)
 
 
 def test_an_evaluation_is_the_same_and_every_token_is_counted(build_descent: Callable[..., SFTConfig]) -> None:
