@@ -62,6 +62,7 @@ _ON_CPU = {
     "`features` of words": "features",
     "cross-encoder over words, `int8`": "ce_int8",
     "the same in `float32`": "ce_float32",
+    "reader": "reader",
 }
 _STARTS = {
     "vectors, untrained": "dense",
@@ -166,10 +167,10 @@ def write_reader() -> str:
     ):
         rows.append([text, *(f"{median(one[key] for one in found[of]):.0f}" for found in sets)])
     on_cpu = {one["set"]: one["times"] for one in _find_sets("rankers_cpu")}
-    for text, name in _ON_CPU.items():
-        told = (f"{on_cpu[found['set']][name]['median_ms']:.3g}" if found["set"] in on_cpu else "" for found in sets)
+    for text, name in _ON_CPU.items() if on_cpu else ():
+        timed = (on_cpu.get(found["set"], {}).get(name) for found in sets)
+        told = (f"{one['median_ms']:.1f}" if one else "" for one in timed)
         rows.append([f"milliseconds a question on two CPU cores, {text}", *told])
-    rows.append(["the same, reader", *("" for _ in sets)])
     for text, name in (("seconds of training, cross-encoder", "ce"), ("the same, reader", "reader")):
         rows.append([text, *(f"{median(one[name]['train_s'] for one in found['training']):.0f}" for found in sets)])
     for text, name in (("megabytes of trained weights, cross-encoder", "ce"), ("the same, reader (an adapter)", "reader")):
