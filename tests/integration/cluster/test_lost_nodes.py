@@ -265,7 +265,8 @@ def test_a_training_goes_on_from_its_last_checkpoint_elsewhere(
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_path: Path, record: Record) -> None:
+@pytest.mark.parametrize("way", [pytest.param("lose", id="lose-for-good")])
+def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_path: Path, way: str, record: Record) -> None:
     model = make_nano_model(tmp_path / "model", hidden_size=32)
     run_dir = tmp_path / "run"
     with StageFolder(run_dir / "format", Identity("format", {}, {})) as stage:
@@ -280,7 +281,7 @@ def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_p
         return len(list(folder.glob(f"*/whole-0-of-{num_workers}-*.jsonl")))
 
     command = ("finetune", run_dir, "--engine.model", str(model), "--no-finetune.merge", *given)
-    job, lost_at = run_job(network, "lose", "Train", lambda: count_checkpoints(2) >= 2, *command)
+    job, lost_at = run_job(network, way, "Train", lambda: count_checkpoints(2) >= 2, *command)
     assert count_checkpoints(1) >= 1
     found = [(at, re.search(r"finetune step (\d+)/60", line)) for at, line in job.said]
     steps = [(at, int(step[1])) for at, step in found if step]
