@@ -269,22 +269,8 @@ def test_a_training_goes_on_from_its_last_checkpoint_elsewhere(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_reinforcement_learning_skips_no_group_and_trains_on_none_twice(network: Network, tmp_path: Path) -> None:
-    write_rl_index(tmp_path)
-    given = list[str]()
-    for option, value in (
-        (f"{section}.{name}".replace("_", "-"), own) for section in OPTIONS for name, own in OPTIONS[section].items()
-    ):
-        is_off, text = value is False, [] if isinstance(value, bool) else [value if isinstance(value, str) else json.dumps(value)]
-        given += [f"--{'no-' * is_off}{option}", *text]
-    rollouts = locate_step(tmp_path / "rl", 1) / TRAJECTORIES_DIR_NAME
-    run_job(network, "lose", "ray::KeptWorker", lambda: any(rollouts.glob("*")), "rl", tmp_path, *given)
-    check_course(tmp_path / "rl")
-
-
-@pytest.mark.slow
-def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_path: Path, record: Record) -> None:
+@pytest.mark.parametrize("way", [pytest.param("lose", id="lose-for-good")])
+def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_path: Path, way: str, record: Record) -> None:
     model = make_nano_model(tmp_path / "model", hidden_size=32)
     run_dir = tmp_path / "run"
     with StageFolder(run_dir / "format", Identity("format", {}, {})) as stage:
@@ -299,7 +285,7 @@ def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_p
         return len(list(folder.glob(f"*/whole-0-of-{num_workers}-*.jsonl")))
 
     command = ("finetune", run_dir, "--engine.model", str(model), "--no-finetune.merge", *given)
-    job, lost_at = run_job(network, "lose", "Train", lambda: count_checkpoints(2) >= 2, *command)
+    job, lost_at = run_job(network, way, "Train", lambda: count_checkpoints(2) >= 2, *command)
     assert count_checkpoints(1) >= 1
     found = [(at, re.search(r"finetune step (\d+)/60", line)) for at, line in job.said]
     steps = [(at, int(step[1])) for at, step in found if step]
@@ -308,6 +294,20 @@ def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_p
     assert [point["step"] for point in curve if "loss" in point] == list(range(1, 61))
     record("recovered_s", next(at for at, _ in steps if at > lost_at + 3) - lost_at)
     record("repeated", len(steps) - 60)
+
+
+@pytest.mark.timeout(900)
+def test_reinforcement_learning_skips_no_group_and_trains_on_none_twice(network: Network, tmp_path: Path) -> None:
+    write_rl_index(tmp_path)
+    given = list[str]()
+    for option, value in (
+        (f"{section}.{name}".replace("_", "-"), own) for section in OPTIONS for name, own in OPTIONS[section].items()
+    ):
+        is_off, text = value is False, [] if isinstance(value, bool) else [value if isinstance(value, str) else json.dumps(value)]
+        given += [f"--{'no-' * is_off}{option}", *text]
+    rollouts = locate_step(tmp_path / "rl", 1) / TRAJECTORIES_DIR_NAME
+    run_job(network, "lose", "ray::KeptWorker", lambda: any(rollouts.glob("*")), "rl", tmp_path, *given)
+    check_course(tmp_path / "rl")
 
 
 @pytest.mark.slow
