@@ -29,14 +29,10 @@ from network_nodes import Network, has_namespaces, start_network
 from ports import find_port
 from reportlab.pdfgen.canvas import Canvas
 from small_index import finish_index
-from word_rl import OPTIONS, check_course
-from word_rl import write_index as write_rl_index
 
 from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.cluster.tasks import run_tasks
 from drag_ray.finetune.outputs import checkpoints
-from drag_ray.rl.learning import locate_step
-from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question
@@ -266,21 +262,6 @@ def test_a_training_goes_on_from_its_last_checkpoint_elsewhere(
     # What the worker said before it was lost takes a moment to the driver, and the next one several to start.
     record("recovered_s", next(at for at, _ in steps if at > lost_at + 3) - lost_at)
     record("repeated", len(steps) - 120)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_reinforcement_learning_skips_no_group_and_trains_on_none_twice(network: Network, tmp_path: Path) -> None:
-    write_rl_index(tmp_path)
-    given = list[str]()
-    for option, value in (
-        (f"{section}.{name}".replace("_", "-"), own) for section in OPTIONS for name, own in OPTIONS[section].items()
-    ):
-        is_off, text = value is False, [] if isinstance(value, bool) else [value if isinstance(value, str) else json.dumps(value)]
-        given += [f"--{'no-' * is_off}{option}", *text]
-    rollouts = locate_step(tmp_path / "rl", 1) / TRAJECTORIES_DIR_NAME
-    run_job(network, "lose", "ray::KeptWorker", lambda: any(rollouts.glob("*")), "rl", tmp_path, *given)
-    check_course(tmp_path / "rl")
 
 
 @pytest.mark.slow
