@@ -296,6 +296,7 @@ def test_a_training_goes_on_with_the_worker_that_is_left(network: Network, tmp_p
     record("repeated", len(steps) - 60)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_reinforcement_learning_skips_no_group_and_trains_on_none_twice(network: Network, tmp_path: Path) -> None:
     write_rl_index(tmp_path)
