@@ -63,24 +63,46 @@ _WAYS = {
 
 
 def write_finetune_packing() -> str:
-    """Training speed of packed rows, by the stage and by plain TRL."""
-    results = read_results("finetune_packing")
+    """Training speed of packed rows, by the stage and by plain TRL, and the utilisation of the GPU."""
+    measured = read_results("finetune_stage")
+    results = read_results("finetune_packing") | measured
+
+    def write_cell(name: str, way: str) -> str:
+        found, of_token = results[f"{name}, {way}"], measured[f"{name}, packed"]["token_gflop"] / 1000
+        share = found["tokens_per_s"] * of_token / measured["matrix_products_tflops"]
+        return f"{found['tokens_per_s']:,.0f}, {share * 100:.0f} %, {found['gpu_memory_gib']:.0f} GiB"
+
     names = {
         f"{size}, rows of {rows}": f"{shapes}, rows of {rows}"
         for shapes, size in (("1.5b", "1.5B"), ("7b", "7B"))
         for rows in ("300-700", "4096")
     }
-    cells = [
-        [
-            text,
-            *(
-                f"{found['tokens_per_s']:,.0f}, {found['gpu_memory_gib']:.0f} GiB"
-                for found in (results[f"{name}, {way}"] for name in names.values())
-            ),
-        ]
-        for way, text in _WAYS.items()
+    cells = [[text, *(write_cell(name, way) for name in names.values())] for way, text in _WAYS.items()]
+    return to_table(["tokens/s, utilisation, memory of the GPU", *names], cells)
+
+
+_PARTS = {
+    "liger": "the stage with `finetune.liger`",
+    "plain": "without Liger",
+    "peft": "with PEFT's own layers",
+    "no-dropout": "without dropout",
+    "bfloat16-adapter": "adapter in bfloat16",
+    "compiled": "blocks compiled, without Liger",
+    "compiled-liger": "blocks compiled, with Liger",
+    "offloaded": "activations offloaded",
+    "twice-the-rows": "twice the rows a step",
+}
+
+
+def write_finetune_parts() -> str:
+    """Speed of a step of packed 7B, and of variants of it."""
+    results = read_results("finetune_parts")
+    found = [(text, results[name]) for name, text in _PARTS.items() if "tokens_per_s" in results.get(name, {})]
+    rows = [
+        [text, f"{run['tokens_per_s']:,.0f}", f"{run['utilisation'] * 100:.0f} %", f"{run['peak_gib']:.0f} GiB"]
+        for text, run in found
     ]
-    return to_table(["tokens/s, memory of the GPU", *names], cells)
+    return to_table(["two rows of 4,096 tokens, 7B", "tokens/s", "utilisation", "peak memory"], rows)
 
 
 _SERVERS = {
