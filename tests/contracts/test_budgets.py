@@ -43,7 +43,7 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 451
-OPTIONS = 360
+OPTIONS = 366
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 55_500
 ENTRIES = 20
