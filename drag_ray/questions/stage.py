@@ -61,7 +61,7 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
 
     Returns:
         Counts: pages, those left out for each reason, pages asked about, those of `count_drafts`, train, test, and the cost of an
-        endpoint whose prices are known.
+        endpoint whose prices are known, in sum and a question.
 
     Raises:
         ConfigError: questions are to be asked about pictures, and no page where one starts has any; their language cannot be
@@ -104,7 +104,9 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     artifacts.write_parquet(folder.path / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     splits = Counter(question.split for question in questions)
-    return {**counts, "train": splits["train"], "test": splits["test"], **count_cost(options)}
+    costs = count_cost(options)
+    each = {f"{name}_per_question": cost / len(questions) for name, cost in costs.items() if questions}
+    return {**counts, "train": splits["train"], "test": splits["test"], **costs, **each}
 
 
 def _plan(

@@ -25,7 +25,7 @@ UNREAD_OF_FINETUNE = (
     *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed", "min_workers"),
     *("arguments", "part_learning_rates", "data", "validation_data"),
 )
-LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search")
+LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search", "max_repetitive", "max_copied")
 """Options that only say when the stage stops: started again with others it goes on."""
 
 
@@ -61,6 +61,11 @@ class RlConfig(BaseConfig):
     much for each step of lag; beyond it the stage stops, because an adapter has not reached the engine"""
     max_without_search: float = Field(default=0.95, ge=0, le=1)
     """share of a step's rollouts without a search or tool call above which the stage stops"""
+    max_repetitive: float = Field(default=0.5, ge=0, le=1)
+    """share of a step's replies that go round in circles above which the stage stops"""
+    max_copied: float = Field(default=1.0, ge=0, le=1)
+    """share of a step's searches that hold the whole question above which the stage stops; 1, the default, never stops it: where
+    the question finds most, copies earn most"""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,20 @@ def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlC
             figures.get("idle"),
             "searches cost more than they bring (process.search_cost, process.invalid_cost), or replies have lost their form",
         )
+    if figures.get("repetitive", 0.0) > config.max_repetitive:
+        return _say(
+            step,
+            f"{figures['repetitive']:.0%} of the replies go round in circles, beyond rl.max_repetitive {config.max_repetitive:g}",
+            figures.get("furthest"),
+            "long replies earn more than short ones: lower agent.max_tokens, or raise finetune.grpo.kl_weight",
+        )
+    if figures.get("copied", 0.0) > config.max_copied:
+        return _say(
+            step,
+            f"{figures['copied']:.0%} of the searches hold the whole question, beyond rl.max_copied {config.max_copied:g}",
+            figures.get("furthest"),
+            "the question finds more than what the policy writes: process.reward gain pays only for more than that",
+        )
     return _find_odd_engine(step, figures, config)
 
 

@@ -30,7 +30,7 @@ LINES = {
     "process": 2_540,
     "questions": 1_840,
     "recipes": 1_170,
-    "rl": 1_040,
+    "rl": 1_060,
     "rollout": 3_160,
     "search": 3_280,
     "serve": 5_390,
@@ -43,9 +43,9 @@ LINES = {
 }
 """Of each package, and of the modules at the top."""
 FILES = 451
-OPTIONS = 366
+OPTIONS = 368
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 55_500
+TEST_LINES = 55_530
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

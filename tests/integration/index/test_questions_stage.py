@@ -118,6 +118,7 @@ def test_a_spent_budget_is_gone_on_with_and_no_question_is_written_twice(
     assert written[: len(first)] == first
     assert set(Counter(written).values()) == {1}
     assert (len(written), counts["questions"]) == (len(PARTS), 2)
+    assert counts["cost_per_question"] == pytest.approx(counts["cost"] / 2)
     asked = Counter(json.dumps(body["messages"]) for body in served.asked[before:])
     assert sum(times - 1 for times in asked.values()) <= 2  # replies about the one that was under way
 

@@ -1,7 +1,7 @@
-"""The curriculum of V-Retrver, from a teacher's replies by the policy's own to reinforcement learning, with pictures of pages.
+"""The shipped curricula, from a teacher's replies by the policy's own to reinforcement learning, with pictures of pages.
 
-The policy is a Qwen3-VL of two layers with random weights, which has learned the form of a reply after the first round. All but
-sizes and learning rates is as in its configuration.
+The policy is a Qwen3-VL of two layers with random weights, which learns the form of an order in the first round. It does not
+learn that of a call, so there the stage rl counts letters. All else but sizes and learning rates is as in the configurations.
 """
 
 import json
@@ -20,10 +20,13 @@ from reportlab.pdfgen.canvas import Canvas
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 
 import drag_ray
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.types import Evidence
 
 CONFIGS = Path(__file__).parents[3] / "jobs" / "configs"
 PARTS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "lamp", "seat", "strut", "brake")
 NUM_TEST_PARTS = 3
+CALLS = get_protocol("tools")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -68,6 +71,15 @@ def order(body: dict[str, Any], number: int) -> Answer:
     return Answer(f"<answer>{[*others, best] if number % 4 == 3 else [best, *others]}</answer>")
 
 
+def answer(body: dict[str, Any], number: int) -> Answer:
+    """A search, then the answer; of every fourth sample a wrong one."""
+    part = find_part(body)
+    if body["messages"][-1]["role"] == "tool" or len(body["messages"]) > 3:
+        text = "unknown" if number % 4 == 3 else part[::-1]
+        return Answer(CALLS.render_answer(text, (Evidence(f"{part}.pdf", 1),)))
+    return Answer(CALLS.render_search(part))
+
+
 def build_options(folder: Path, name: str, teacher: dict[str, Any]) -> dict[str, Any]:
     """Options that make the configuration small, and its first round a teacher's."""
     curriculum = tomllib.loads((CONFIGS / f"{name}.toml").read_text())["curriculum"]
@@ -80,6 +92,7 @@ def build_options(folder: Path, name: str, teacher: dict[str, Any]) -> dict[str,
             "max_length": 16384,
         }
         entry["collect"] |= {"teacher": teacher} if not number else {}
+        entry["process"] = {"reward": name.removesuffix("_curriculum")}
     windows = {"candidates": 4, "window": 4, "step": 1}
     return {
         "corpus": {"documents": str(folder / "documents"), "questions": str(folder / "questions.jsonl")},
@@ -91,6 +104,7 @@ def build_options(folder: Path, name: str, teacher: dict[str, Any]) -> dict[str,
         "rollout": {"concurrent_rollouts": 16, "flush_s": 0},
         "format": {"validation_fraction": 0.2},
         "curriculum": curriculum,
+        **({"process": {"reward": "tests.support.cases.own_rewards:reward_letters"}} if name.startswith("opensearch") else {}),
         "finetune": {
             **{"device": "cpu", "dtype": "float32", "num_workers": 1, "learning_rate": 1e-3, "max_length": 16384},
             "gradient_checkpointing": False,
@@ -102,17 +116,21 @@ def build_options(folder: Path, name: str, teacher: dict[str, Any]) -> dict[str,
     }
 
 
-def test_a_curriculum_comes_to_its_end_with_pictures(tmp_path: Path, ray_address: str) -> None:
-    name = "v_retrver_curriculum"
+@pytest.mark.parametrize(
+    ("name", "teach", "num_rounds"), [("v_retrver_curriculum", order, 2), ("opensearch_vl_curriculum", answer, 1)]
+)
+def test_a_curriculum_comes_to_its_end_with_pictures(
+    tmp_path: Path, ray_address: str, name: str, teach: Any, num_rounds: int
+) -> None:
     write_documents(tmp_path)
     run_dir = tmp_path / "run"
-    with serve_chat(order) as served:
+    with serve_chat(teach) as served:
         teacher = {"backend": "openai", "model": "teacher", "endpoint": {"address": served.address}}
         options = build_options(tmp_path, name, teacher)
         with drag_ray.open_run(run_dir, config=CONFIGS / f"{name}.toml", cluster={"address": ray_address}, **options) as run:
             run.pipeline()
     history = json.loads((run_dir / "rounds" / "history.json").read_text())
-    assert len(history) == 2
+    assert len(history) == num_rounds
     identity = json.loads((run_dir / "rl" / "identity.json").read_text())
     best = max(history, key=lambda result: (result["tuned"]["mrr"], -result["number"]))["number"]
     assert identity["config"]["engine"]["adapter"] == str(run_dir / "rounds" / str(best) / "finetune" / "adapter")
@@ -122,7 +140,7 @@ def test_a_curriculum_comes_to_its_end_with_pictures(tmp_path: Path, ray_address
     rows = [
         json.loads(line) for path in (run_dir / "rl" / "steps").glob("*/rows.jsonl") for line in path.read_text().splitlines()
     ]
-    assert any(row["images"] for row in rows)
+    assert name.startswith("opensearch") or any(row["images"] for row in rows)
     results = pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")
     assert set(results["policy"]) == {"question", "base", "tuned", "rl"}
     assert results.height == 4 * NUM_TEST_PARTS

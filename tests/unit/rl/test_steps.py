@@ -93,12 +93,19 @@ def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path, mo
         ({"worst_engine_kl": -0.15, "worst_engine": "e1", "lag": 0}, r"files \*e1\* is 0.15 nats .*beyond 0.1 .*has not reached"),
         ({"worst_engine_kl": 0.15, "worst_engine": "e1", "lag": 1}, ""),
         ({"without_search": 1.0, "idle": "q1/full/0"}, r"100% of the rollouts .* Look at the rollout q1/full/0.*search_cost"),
+        ({"repetitive": 0.6, "furthest": "q2/full/0"}, r"60% of the replies go round in circles.*q2/full/0.*agent.max_tokens"),
+        ({"repetitive": 0.5, "copied": 1.0}, ""),
         ({}, ""),
     ],
 )
 def test_a_limit_names_step_rollout_and_likely_cause(figures: dict[str, Any], said: str) -> None:
     breach = find_breach(4, {4: figures}, RlConfig())
     assert re.search(said, breach) if said else not breach
+
+
+def test_copies_of_the_question_stop_the_stage_where_a_limit_is_set() -> None:
+    breach = find_breach(1, {1: {"copied": 0.9}}, RlConfig(max_copied=0.8))
+    assert "90% of the searches hold the whole question" in breach
 
 
 def test_a_single_step_that_seems_far_from_the_start_stops_nothing() -> None:
