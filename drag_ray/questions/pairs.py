@@ -18,7 +18,7 @@ from drag_ray.types import Evidence
 
 def write_pairs(run_dir: Path, path: Path, worse: Collection[str] = ()) -> int:
     """Write rows for `finetune.data`, and return their number: each the request for a question, as the writer got it, a draft
-    that was kept, and one of the same pages and kind that a filter rejected.
+    that was kept, in whose style is asked, and one of the same pages and kind that a filter rejected.
 
     Args:
         run_dir: the run whose stage `questions` has finished.
@@ -40,7 +40,7 @@ def write_pairs(run_dir: Path, path: Path, worse: Collection[str] = ()) -> int:
     rejected = {draft.id for draft in read_lines(folder / REJECTED_NAME, DRAFT) if draft.question and draft.reason not in OF_MANY}
     judged = kept | rejected
     groups = defaultdict[tuple[Evidence, ...], list[Draft]](list)
-    for draft in read_lines(folder / JOURNAL_NAME, DRAFT):
+    for draft in {draft.id: draft for draft in read_lines(folder / JOURNAL_NAME, DRAFT)}.values():  # the last of each
         groups[draft.places[: 1 + len(draft.links)]].append(draft)
     table = schemas.read_table(run_dir / "index" / "pages.parquet", schemas.PAGES, ["file", "page_number", "text"])
     texts = {Evidence(row["file"], row["page_number"]): row["text"] for row in table.to_pylist()}
@@ -56,7 +56,7 @@ def write_pairs(run_dir: Path, path: Path, worse: Collection[str] = ()) -> int:
                 chosen, other = ([draft for draft in own if draft.id in ids] for ids in (kept, rejected))
             shown = [texts[place][: settings.page_chars] for place in places]
             for good, bad in zip(chosen, other, strict=False):
-                prompt = write_prompt(bad.kind, shown, bad.links, settings.examples, bad.style)
+                prompt = write_prompt(bad.kind, shown, bad.links, settings.examples, good.style)
                 rows.append({"prompt": prompt, "chosen": _write(good), "rejected": _write(bad), "category": f"written_{kind}"})
     if not rows:
         raise DataError(

@@ -19,7 +19,7 @@ LINES = {
     "collect": 190,
     "corpus": 4_220,
     "embed": 90,
-    "engine": 3_860,
+    "engine": 3_870,
     "evaluate": 5_540,
     "examples": 260,
     "feedback": 1_490,
@@ -45,7 +45,7 @@ LINES = {
 FILES = 451
 OPTIONS = 368
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 55_530
+TEST_LINES = 55_550
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

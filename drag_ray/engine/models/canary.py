@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from pydantic import TypeAdapter
+
 from drag_ray.storage.artifacts import write_json
 from drag_ray.storage.file_access import reading
-from drag_ray.storage.json_text import parse_json
 
 _NAME = "canary.json"
 _MOST = 0.5
@@ -45,7 +46,7 @@ def read_canary(adapter_dir: Path) -> Canary | None:
     if not (path := adapter_dir / _NAME).exists():
         return None
     with reading(path):
-        return Canary(**parse_json(path.read_bytes()))
+        return TypeAdapter(Canary).validate_json(path.read_bytes())
 
 
 def _compute_distance(first: Sequence[float], second: Sequence[float]) -> float:

@@ -24,7 +24,7 @@ class LoraLinear(Linear):
         out = self.base_layer(rows)
         inner = self.lora_A[name](self.lora_dropout[name](rows)) * self.scaling[name]
         out.addmm_(inner.to(out.dtype), self.lora_B[name].weight.T.to(out.dtype))
-        return out.view(*x.shape[:-1], -1)
+        return out.view(*x.shape[:-1], out.shape[-1])  # there may be no row: an expert without a token
 
     def _is_plain(self, name: str, x: torch.Tensor) -> bool:
         fits = torch.is_autocast_enabled(x.device.type) or self.lora_A[name].weight.dtype == x.dtype

@@ -38,6 +38,10 @@ def test_a_canary_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_canary(tmp_path) is None
     CANARY.write(tmp_path)
     assert read_canary(tmp_path) == CANARY
-    (tmp_path / "canary.json").write_text("{")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"token_ids": [1, 2], "log_probabilities": 3, "others": {}}'])
+def test_a_damaged_canary_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "canary.json").write_text(text)
     with pytest.raises(ArtifactError, match=re.escape(f"{tmp_path / 'canary.json'}: ")):
         read_canary(tmp_path)

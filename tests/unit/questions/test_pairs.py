@@ -63,6 +63,22 @@ def test_a_kept_draft_stands_beside_a_rejected_one_of_the_same_page_and_kind(tmp
     assert row["category"] == "written_fact"
 
 
+def test_a_draft_that_failed_before_it_was_written_again_is_none_to_learn(tmp_path: Path) -> None:
+    failed = replace(FACT, question="", answer="", reason="failed")
+    finish(tmp_path)
+    artifacts.write_jsonl(tmp_path / "questions" / JOURNAL_NAME, [asdict(draft) for draft in (failed, *DRAFTS)])
+    assert write_pairs(tmp_path, tmp_path / "pairs.jsonl") == 1
+    assert json.loads(read(tmp_path / "pairs.jsonl")[0]["chosen"])["question"] == FACT.question
+
+
+def test_the_request_has_the_style_of_the_draft_that_is_to_be_learned(tmp_path: Path) -> None:
+    finish(tmp_path, [FACT, replace(DRAFTS[1], style="a nurse in a hurry")])
+    write_pairs(tmp_path, tmp_path / "pairs.jsonl")
+    asked = read(tmp_path / "pairs.jsonl")[0]["prompt"][-1]["content"]
+    assert "three key words" in asked
+    assert "a nurse" not in asked
+
+
 def test_dpo_takes_the_pairs_as_rows_of_the_users_own(tmp_path: Path) -> None:
     finish(tmp_path)
     assert main(["pairs", str(tmp_path), str(tmp_path / "pairs.jsonl")]) == 0

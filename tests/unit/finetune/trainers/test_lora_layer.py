@@ -83,3 +83,8 @@ def test_an_adapter_that_is_added_later_is_taken_too() -> None:
         model.add_adapter("ref", model.peft_config["default"])
         model.set_adapter("ref")
     torch.testing.assert_close(compute(ours)[0], compute(theirs)[0])
+
+
+def test_a_layer_that_gets_no_token_hands_none_on() -> None:
+    layers = [next(module for module in model.modules() if isinstance(module, Linear)) for model in build()]
+    assert {layer(torch.ones(0, SHAPE["hidden_size"])).shape for layer in layers} == {(0, SHAPE["hidden_size"])}
