@@ -111,6 +111,10 @@ class QuestionsConfig(BaseConfig):
             raise ValueError("difficulty goes by the rank of the page, which the filter rank looks for; name it in filters")
         if any(low > high for low, high in self.bands) or any(one[1] >= other[0] for one, other in pairwise(sorted(self.bands))):
             raise ValueError(f"difficulty has the ranks {', '.join(self.difficulty)}, of which none may be in two bands or none")
+        if any(low > self.max_rank or high < self.min_rank for low, high in self.bands):
+            raise ValueError(
+                f"difficulty has ranks beyond those that are kept, {self.min_rank} to {self.max_rank}; see min_rank and max_rank"
+            )
         if "figure" in self.kinds and self.page_view != "image":
             raise ValueError('kinds has figure, which the writer has to see; set page_view = "image" or leave it out')
         return self

@@ -45,7 +45,7 @@ LINES = {
 FILES = 451
 OPTIONS = 368
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 55_550
+TEST_LINES = 55_560
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

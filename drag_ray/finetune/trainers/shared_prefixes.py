@@ -18,7 +18,7 @@ from drag_ray.engine.models.tokens import IGNORED_LABEL
 
 _FULL_ATTENTION = "full_attention"
 _MOST_TOKENS = 8_192
-"""of a pack: its mask is their square, and attention computes what that hides too"""
+"""of a pack or a pair: its mask is their square, and attention computes what that hides too"""
 
 
 def can_share_prefixes(model: Any) -> bool:
@@ -121,7 +121,8 @@ _MOST_LEFT = 0.9
 
 
 def share_prompts(pairs: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor] | None:
-    """A batch with a sequence for each pair, for a model of `can_share_prefixes`; None where that saves little.
+    """A batch with a sequence for each pair, for a model of `can_share_prefixes`; None where that saves little, or
+    one would be too long.
 
     A sequence is the chosen row, and of the rejected one what it does not begin with too.
 
@@ -148,7 +149,7 @@ def share_prompts(pairs: Sequence[dict[str, Any]], pad_token_id: int) -> dict[st
         columns["position_ids"].append(torch.cat([torch.arange(lengths[0]), torch.arange(num_shared, lengths[1])]))
         columns["attention_mask"].append(1 + (torch.arange(int(own.sum())) < num_shared).long())
         columns["rows"].append(torch.tensor([number, number + len(pairs)]).repeat_interleave(own))
-    if max(map(len, columns["rows"])) > _MOST_LEFT * 2 * longest:
+    if max(map(len, columns["rows"])) > min(_MOST_LEFT * 2 * longest, _MOST_TOKENS):
         return None
     fill = {"input_ids": pad_token_id, "labels": IGNORED_LABEL, "rows": -1}
     return {name: pad_sequence(parts, batch_first=True, padding_value=fill.get(name, 0)) for name, parts in columns.items()}

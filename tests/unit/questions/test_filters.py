@@ -95,6 +95,7 @@ def test_the_languages_have_iso_codes() -> None:
     ("options", "message"),
     [
         ({"difficulty": {"1-": 0.5, "3": 0.5}}, "two bands"),
+        ({"difficulty": {"1": 0.5, "200-300": 0.5}}, "beyond those that are kept, 1 to 100"),
         ({"difficulty": {"9-2": 0.5}}, "two bands or none"),
         ({"difficulty": {"first": 1}}, "expected them as"),
         ({"difficulty": {"1": 0}}, "greater than 0"),

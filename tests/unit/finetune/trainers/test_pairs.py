@@ -124,3 +124,15 @@ def test_models_that_do_not_see_the_whole_context_keep_their_rows(
         None,
     )
     assert trainer.data_collator.args[0]._shares is shares
+
+
+def test_pairs_whose_mask_would_be_too_large_keep_two_rows() -> None:
+    replies = {"chosen": 2, "rejected": 3}.items()
+
+    def build(num_shared: int) -> dict[str, Any]:
+        return {
+            name: {"input_ids": [*[1] * num_shared, reply], "labels": [*[-100] * num_shared, reply]} for name, reply in replies
+        }
+
+    assert share_prompts([build(8_189)], 0) is not None
+    assert share_prompts([build(8_190)], 0) is None
