@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import RESULTS_DIR, percent, read_results, short, spread, tested_difference, to_table
+from figure_cells import percent, read_results, short, spread, tested_difference, to_table
 
 _LEARNED = {
     "own": "the set's own",
@@ -88,8 +88,8 @@ def write_read() -> str:
 
 
 def _read_sets(name: str) -> dict[str, Any]:
-    """The tables of a result of `bench_rankers.py --table`, by set; none where it was not measured."""
-    return {of["set"]: of for of in read_results(name)["sets"]} if (RESULTS_DIR / f"{name}.json").exists() else {}
+    """The tables of a result of `bench_rankers.py --table`, by set."""
+    return {of["set"]: of for of in read_results(name)["sets"]}
 
 
 def _to_variant(table: Any, own: Any) -> dict[str, Any]:
@@ -123,9 +123,8 @@ def _write_row(asked: str, key: str, found: Any) -> list[str]:
 def write_filters() -> str:
     """Outcomes of the drafts of each writer on each set, and the cost of a question that was kept."""
     found = {(writer, name): of for writer, sets in read_results("written")["writers"].items() for name, of in sets.items()}
-    if (RESULTS_DIR / "written_counts.json").exists():
-        more = read_results("written_counts")["writers"]
-        found = {(writer, name): of for writer, sets in more.items() for name, of in sets.items()} | found
+    more = read_results("written_counts")["writers"]
+    found = {(writer, name): of for writer, sets in more.items() for name, of in sets.items()} | found
     columns = {text: keys for text, keys in _LEFT_OUT.items() if any(of.get(key) for of in found.values() for key in keys)}
     rows = [
         [
@@ -167,8 +166,7 @@ def write_likeness() -> str:
 def write_kinds() -> str:
     """The MRR of `features` that learned from equally many questions of each group."""
     sets = dict(read_results("question_kinds")["sets"])
-    if (RESULTS_DIR / "question_kinds_pages.json").exists():
-        sets |= {f"{name}, kinds over pages": of for name, of in read_results("question_kinds_pages")["sets"].items()}
+    sets |= {f"{name}, kinds over pages": of for name, of in read_results("question_kinds_pages")["sets"].items()}
     groups = dict.fromkeys(group for of in sets.values() for group in of["rankings"])
     rows = [[group, *(_write_taught(table["rankings"].get(group)) for table in sets.values())] for group in groups]
     header = [f"{name}, {table['learned']:,} questions" for name, table in sets.items()]

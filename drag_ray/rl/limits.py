@@ -8,12 +8,33 @@ from typing import Any
 from drag_ray.rl.config import RlConfig
 
 _NUM_STEPS = 3
+_SHARES = (
+    (
+        "without_search",
+        "rollouts neither search nor call a tool",
+        "idle",
+        "searches cost more than they bring (process.search_cost, process.invalid_cost), or replies have lost their form",
+    ),
+    (
+        "repetitive",
+        "replies go round in circles",
+        "furthest",
+        "long replies earn more than short ones: lower agent.max_tokens, or raise finetune.grpo.kl_weight",
+    ),
+    (
+        "copied",
+        "searches hold the whole question",
+        "furthest",
+        "the question finds more than what the policy writes: process.reward gain pays only for more than that",
+    ),
+)
+"""Figures that are shares, each with a limit of its name, what is done, the rollout to look at and the likely cause."""
 
 
 def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlConfig) -> str:
     """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without."""
     figures = trained[step]
-    entropy, without = figures.get("entropy"), figures.get("without_search")
+    entropy = figures.get("entropy")
     # A few rare tokens make a single step's estimate several times too high.
     recent = [of for number, of in trained.items() if step - _NUM_STEPS < number <= step and "kl" in of]
     kl = median_low(of["kl"] for of in recent) if recent else None
@@ -32,28 +53,10 @@ def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlC
             figures.get("furthest"),
             "it repeats one reply that earned something: raise finetune.grpo.clip_high or kl_weight, or lower the learning rate",
         )
-    if without is not None and without > config.max_without_search:
-        return _say(
-            step,
-            f"{without:.0%} of the rollouts neither search nor call a tool, beyond rl.max_without_search "
-            f"{config.max_without_search:g}",
-            figures.get("idle"),
-            "searches cost more than they bring (process.search_cost, process.invalid_cost), or replies have lost their form",
-        )
-    if figures.get("repetitive", 0.0) > config.max_repetitive:
-        return _say(
-            step,
-            f"{figures['repetitive']:.0%} of the replies go round in circles, beyond rl.max_repetitive {config.max_repetitive:g}",
-            figures.get("furthest"),
-            "long replies earn more than short ones: lower agent.max_tokens, or raise finetune.grpo.kl_weight",
-        )
-    if figures.get("copied", 0.0) > config.max_copied:
-        return _say(
-            step,
-            f"{figures['copied']:.0%} of the searches hold the whole question, beyond rl.max_copied {config.max_copied:g}",
-            figures.get("furthest"),
-            "the question finds more than what the policy writes: process.reward gain pays only for more than that",
-        )
+    for name, does, seen, cause in _SHARES:
+        share, most = figures.get(name) or 0.0, getattr(config, f"max_{name}")
+        if share > most:
+            return _say(step, f"{share:.0%} of the {does}, beyond rl.max_{name} {most:g}", figures.get(seen), cause)
     return _find_odd_engine(step, figures, config)
 
 
