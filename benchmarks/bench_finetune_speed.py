@@ -279,9 +279,10 @@ def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path
             else:
                 with connect(config.cluster):
                     found = measure(run_dir, config, options.warm_up)
-            if shapes in SHAPES_TEXT and config.finetune.method == "sft":
+            text = SHAPES_TEXT.get(shapes) or _SHAPES.get(shapes, {}).get("text_config", {})
+            if "vocab_size" in text and not seen and config.finetune.method == "sft":
                 share = options.reply_tokens * 2 / (least + most)
-                found["token_gflop"] = round(count_token_flops(SHAPES_TEXT[shapes], least, most, share) / 1e9, 3)
+                found["token_gflop"] = round(count_token_flops(text, least, most, share) / 1e9, 3)
             name = f"{shapes or options.model}, rows of {row_tokens}, {way}"
             results[name] = found
             print(f"{name}:", json.dumps(found), flush=True)

@@ -19,7 +19,14 @@ from typing import Any, TypedDict
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, TrainerCallback
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+    TrainerCallback,
+)
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
@@ -75,7 +82,8 @@ def read_rows(path: Path, images_dir: str) -> Dataset:
 def main() -> None:
     given: PlainOptions = json.loads(sys.argv[1])
     on_gpu, sees = torch.cuda.is_available(), bool(given["images_dir"])
-    kind, reader = (AutoModelForImageTextToText, AutoProcessor) if sees else (AutoModelForCausalLM, AutoTokenizer)
+    can_see = hasattr(AutoConfig.from_pretrained(given["model"]), "vision_config")
+    kind, reader = AutoModelForImageTextToText if can_see else AutoModelForCausalLM, AutoProcessor if sees else AutoTokenizer
     times, rows = StepTimes(), read_rows(Path(given["train_path"]), given["images_dir"])
     pairs = "chosen" in rows.column_names
     packs: dict[str, Any] = {} if pairs or sees else {"packing": True, "packing_strategy": "bfd"}

@@ -46,8 +46,8 @@ class SFT(AdapterMethod):
     """trained tokens of a learned reply; search_only: its search; search_think: the reasoning too; assistant: all of it; none:
     the prompts too"""
     packing: bool = True
-    """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, if the model
-    takes text only and all its layers attend to the whole context; the result is the same"""
+    """put the finetune.batch_size rows of a batch one after the other instead of padding them to the longest, if none shows an
+    image and all layers of the model attend to the whole context; the result is the same"""
 
     @property
     def row_format(self) -> str:

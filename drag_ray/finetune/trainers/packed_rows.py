@@ -13,23 +13,27 @@ from drag_ray.finetune.trainers.trained_tokens import find_base
 
 _NAME = "sdpa_by_row"
 """of the attention in the configuration of a model"""
+_SEEING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+"""Models that see images and take rows of text in a pack: their layers of text are told where rows begin, and the positions."""
 _HALF = (torch.bfloat16, torch.float16)
 _LARGEST_HEAD = 256
 """of PyTorch's flash attention"""
 
 
 def keep_rows_apart(model: Any) -> bool:
-    """Have the attention of a text model take the rows of a pack one by one; False if the model cannot.
+    """Have the attention of a model take the rows of text in a pack one by one; False if the model cannot.
 
     flash-attn does so by itself, as it is told where rows begin. `model`: without an adapter, or around which one is.
     """
     base = find_base(model)
-    implementation = base.config._attn_implementation
+    text: Any = base.config.get_text_config()
+    implementation = text._attn_implementation
     takes_functions = getattr(base, "_supports_attention_backend", False)
-    if not sees_whole_context(base) or not takes_functions or hasattr(base.config, "vision_config"):
+    takes_packs = not hasattr(base.config, "vision_config") or base.config.model_type in _SEEING
+    if not sees_whole_context(base) or not takes_functions or not takes_packs:
         return False
     if implementation == "sdpa":
-        base.set_attn_implementation(_NAME)
+        base.set_attn_implementation(_NAME if text is base.config else {"text_config": _NAME})
     return implementation == "sdpa" or implementation.startswith("flash_attention")
 
 
