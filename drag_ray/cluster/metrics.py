@@ -42,6 +42,7 @@ TRAINING_GAUGES = {
     "train_without_search": "share of its rollouts that neither search nor call a tool",
     "train_repetitive": "share of its replies that go round in circles",
     "train_copied": "share of its searches that hold the whole question",
+    "train_cut": "share of its replies that were cut at their token limit",
     "train_eval_reward": "mean reward of the validation questions, the last time that they were asked",
     "train_spread": "variance of the rewards of a question's rollouts",
 }

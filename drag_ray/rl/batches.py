@@ -90,7 +90,9 @@ def build_batch(part: ScoredPart, config: FormatConfig) -> Batch:
 def describe(part: ScoredPart) -> dict[str, Any]:
     """Figures of rollouts. Returns rollouts; reward (the mean of theirs) and spread (the mean variance of it in a question);
     reply_tokens (a reply's mean); without_search (the share that neither searches nor calls a tool) and idle (one of these);
-    repetitive (the share of replies that go round in circles) and copied (of searches that hold the whole question)."""
+    repetitive (the share of replies that go round in circles); cut (the share at their token limit) and longest (a rollout with
+    one of these); copied (the share of searches that hold the whole question); deviation (of a rollout's reward) and worst (the
+    rollout that earned least)."""
     turns, rollouts = part.turns, part.trajectories
     acting = turns.filter(pl.col("action").is_in(_ACTING))
     idle = rollouts.join(acting.select("trajectory_id").unique(), on="trajectory_id", how="anti", maintain_order="left")
@@ -102,7 +104,10 @@ def describe(part: ScoredPart) -> dict[str, Any]:
         "reply_tokens": turns["completion_token_ids"].list.len().mean(),
         "without_search": idle.height / max(1, rollouts.height),
         "repetitive": find_repetitive(turns["reply"]).mean(),
+        "cut": turns["is_truncated"].mean(),
+        "deviation": rollouts["reward"].std(ddof=0),
         "copied": searches.select(copies_question(pl.col("query"), pl.col("question")).mean()).item(),
     }
     numbers = {name: round(value or 0.0, 6) for name, value in figures.items() if isinstance(value, float | int | None)}
-    return {"rollouts": rollouts.height, **numbers, "idle": next(iter(idle["trajectory_id"]), "")}
+    seen = {"idle": idle, "longest": turns.filter("is_truncated"), "worst": rollouts.sort("reward")}
+    return {"rollouts": rollouts.height, **numbers, **{name: next(iter(of["trajectory_id"]), "") for name, of in seen.items()}}

@@ -25,7 +25,10 @@ UNREAD_OF_FINETUNE = (
     *("method", "epochs", "gradient_accumulation", "checkpoint_steps", "lora_dropout", "limit", "deepspeed", "min_workers"),
     *("arguments", "part_learning_rates", "data", "validation_data"),
 )
-LIMITS = ("max_kl", "min_entropy", "max_engine_kl", "max_without_search", "max_repetitive", "max_copied")
+LIMITS = (
+    *("max_kl", "min_entropy", "max_engine_kl", "max_without_search", "max_repetitive", "max_copied"),
+    *("max_cut", "max_clipped", "max_decline"),
+)
 """Options that only say when the stage stops: started again with others it goes on."""
 
 
@@ -66,6 +69,13 @@ class RlConfig(BaseConfig):
     max_copied: float = Field(default=1.0, ge=0, le=1)
     """share of a step's searches that hold the whole question above which the stage stops; 1, the default, never stops it: where
     the question finds most, copies earn most"""
+    max_cut: float = Field(default=0.9, ge=0, le=1)
+    """share of a step's replies cut at agent.max_tokens above which the stage stops"""
+    max_clipped: float = Field(default=0.5, ge=0, le=1)
+    """share of a step's learned tokens beyond the clipped ratio of the loss above which the stage stops"""
+    max_decline: float = Field(default=0.5, gt=0)
+    """standard deviations of a question's reward by which the reward in validation may fall below that of the start; beyond it
+    the stage stops"""
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,8 @@ class Course:
         drop_policies(self._stage_dir, {self._choose_best(), *range(oldest, self._settings.steps + 1)})
 
     def _check_limits(self, step: int) -> None:
-        if breach := find_breach(step, self._ledger.read_figures("trained"), self._settings):
+        trained, validated = (self._ledger.read_figures(event) for event in ("trained", "validated"))
+        if breach := find_breach(step, trained, validated, self._settings):
             raise TrainError(breach)
 
     def _validate(self, step: int) -> None:
@@ -170,6 +171,8 @@ class Course:
         self._write_curve()
         self._recorder.set_point({"eval_reward": figures["reward"]})
         _logger.info(f"rl step {step}/{self._settings.steps}: reward {figures['reward']:.3g} in validation")
+        if step:
+            self._check_limits(step)
 
     def _choose_best(self) -> int:
         """The step to publish: the best in validation after the start, the first of equals; the last without a number of any."""

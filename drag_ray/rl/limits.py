@@ -1,5 +1,6 @@
 """The limits of a run of reinforcement learning: signs that a policy collapses, at which it stops rather than go on."""
 
+import math
 from collections.abc import Mapping
 from operator import itemgetter
 from statistics import median_low
@@ -7,6 +8,7 @@ from typing import Any
 
 from drag_ray.rl.config import RlConfig
 
+Figures = Mapping[int, Mapping[str, Any]]
 _NUM_STEPS = 3
 _SHARES = (
     (
@@ -27,12 +29,29 @@ _SHARES = (
         "furthest",
         "the question finds more than what the policy writes: process.reward gain pays only for more than that",
     ),
+    (
+        "cut",
+        "replies are cut at agent.max_tokens",
+        "longest",
+        "long replies earn more than short ones: raise process.invalid_cost, finetune.grpo.kl_weight or agent.max_tokens",
+    ),
+    (
+        "clipped",
+        "learned tokens are beyond the clipped ratio",
+        "furthest",
+        "steps are too long, or replies too old: lower finetune.learning_rate, rl.updates or rl.max_lag",
+    ),
 )
 """Figures that are shares, each with a limit of its name, what is done, the rollout to look at and the likely cause."""
 
 
-def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlConfig) -> str:
-    """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without."""
+def find_breach(step: int, trained: Figures, validated: Figures, config: RlConfig) -> str:
+    """A sentence about the first limit that a step is beyond, with a rollout to look at and the likely cause; empty without.
+
+    Args:
+        trained: figures of the steps that are trained.
+        validated: those of validations, by the step after which they were, the start's being 0.
+    """
     figures = trained[step]
     entropy = figures.get("entropy")
     # A few rare tokens make a single step's estimate several times too high.
@@ -57,7 +76,22 @@ def find_breach(step: int, trained: Mapping[int, Mapping[str, Any]], config: RlC
         share, most = figures.get(name) or 0.0, getattr(config, f"max_{name}")
         if share > most:
             return _say(step, f"{share:.0%} of the {does}, beyond rl.max_{name} {most:g}", figures.get(seen), cause)
-    return _find_odd_engine(step, figures, config)
+    return _find_odd_engine(step, figures, config) or _find_decline(step, validated, config)
+
+
+def _find_decline(step: int, validated: Figures, config: RlConfig) -> str:
+    """The reward in validation, beside that of the start, in its standard deviations: rewards have any scale."""
+    start, now = validated.get(0, {}), validated.get(step, {})
+    lost, allowed = start.get("reward", 0.0) - now.get("reward", math.inf), config.max_decline * start.get("deviation", 0.0)
+    if not lost > allowed > 0:
+        return ""
+    return _say(
+        step,
+        f"the reward in validation is {now['reward']:.3g}, {lost:.3g} below that of the start, beyond {allowed:.3g} "
+        f"(rl.max_decline {config.max_decline:g} of the standard deviation of a question's reward)",
+        now.get("worst"),
+        "it learns what only its training questions reward: lower finetune.learning_rate, or take more questions",
+    )
 
 
 def _find_odd_engine(step: int, figures: Mapping[str, Any], config: RlConfig) -> str:

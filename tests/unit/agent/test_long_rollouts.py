@@ -20,7 +20,7 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.rollout import journal
 from drag_ray.types import Hit, Page, Trajectory
 
-SEARCH = get_protocol("tools").render_search("rotor")
+PROTOCOL = get_protocol("tools")
 
 
 def tokenize(text: str) -> list[int]:
@@ -29,7 +29,7 @@ def tokenize(text: str) -> list[int]:
 
 
 class Engine:
-    """Searches, whatever it is asked. Notes the time of the process between its replies."""
+    """Searches for something else each time, whatever it is asked. Notes the time of the process between its replies."""
 
     def __init__(self) -> None:
         self.between_s: list[float] = []
@@ -38,7 +38,8 @@ class Engine:
     async def __call__(self, request: Request) -> Generation:
         self.between_s.append(time.process_time() - self._replied)
         ids = [token for message in request.messages for token in tokenize(str(message["content"]))]
-        generation = Generation(SEARCH, tuple(ids), tuple(tokenize(SEARCH)), "stop")
+        search = PROTOCOL.render_search(f"rotor {len(self.between_s)}")
+        generation = Generation(search, tuple(ids), tuple(tokenize(search)), "stop")
         self._replied = time.process_time()
         return generation
 

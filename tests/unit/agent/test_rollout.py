@@ -53,6 +53,17 @@ def test_only_the_last_turn_is_asked_for_the_answer_and_each_draws_with_another_
     assert len({request.seed for request in engine.requests}) == 3
 
 
+def test_who_goes_in_circles_is_asked_for_the_answer_at_once(environment: SearchEnvironment) -> None:
+    same, other = "<search>rotor</search>", "<search>blade</search>"
+    engine = ScriptedEngine(script(same, other, same, same, same, "<answer>340</answer>"))
+    trajectory = roll_out(engine, environment, max_iterations=9)
+    asked = [get_protocol("tags").final_request in request.messages[-1]["content"] for request in engine.requests]
+    assert asked == [False] * 5 + [True]
+    assert (trajectory.stop_reason, trajectory.final_answer.text) == (StopReason.ANSWER, "340")
+    trajectory = roll_out(ScriptedEngine(script(*[same] * 9)), environment, max_iterations=9)
+    assert (trajectory.stop_reason, len(trajectory.turns)) == (StopReason.MAX_ITERATIONS, 4)
+
+
 def test_examples_are_earlier_turns_and_the_question_comes_last(environment: SearchEnvironment) -> None:
     engine = ScriptedEngine(script("", "<search>rotor</search>", "<answer>x</answer>"))
     roll_out(engine, environment, examples=(Example(question="Where is the fuel?", query="fuel"),))

@@ -1,6 +1,7 @@
 """The order of questions, the ledger, batches and limits of reinforcement learning."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -94,23 +95,46 @@ def test_a_batch_has_the_rows_and_the_figures_of_its_rollouts(tmp_path: Path, mo
         ({"worst_engine_kl": 0.15, "worst_engine": "e1", "lag": 1}, ""),
         ({"without_search": 1.0, "idle": "q1/full/0"}, r"100% of the rollouts .* Look at the rollout q1/full/0.*search_cost"),
         ({"repetitive": 0.6, "furthest": "q2/full/0"}, r"60% of the replies go round in circles.*q2/full/0.*agent.max_tokens"),
-        ({"repetitive": 0.5, "copied": 1.0}, ""),
+        ({"repetitive": 0.5, "copied": 1.0, "cut": 0.9, "clipped": 0.5}, ""),
+        ({"cut": 0.95, "longest": "q3/full/0"}, r"95% of the replies are cut .*max_cut 0.9.*q3/full/0.*invalid_cost"),
+        ({"clipped": 0.6, "furthest": "q4/full/0"}, r"60% of the learned tokens .*max_clipped 0.5.*q4/full/0.*learning_rate"),
         ({}, ""),
     ],
 )
 def test_a_limit_names_step_rollout_and_likely_cause(figures: dict[str, Any], said: str) -> None:
-    breach = find_breach(4, {4: figures}, RlConfig())
+    breach = find_breach(4, {4: figures}, {}, RlConfig())
     assert re.search(said, breach) if said else not breach
 
 
 def test_copies_of_the_question_stop_the_stage_where_a_limit_is_set() -> None:
-    breach = find_breach(1, {1: {"copied": 0.9}}, RlConfig(max_copied=0.8))
+    breach = find_breach(1, {1: {"copied": 0.9}}, {}, RlConfig(max_copied=0.8))
     assert "90% of the searches hold the whole question" in breach
+
+
+@pytest.mark.parametrize(
+    ("start", "now", "stops"),
+    [
+        ({"reward": 0.4, "deviation": 0.2}, {"reward": 0.29, "worst": "q5/full/0"}, True),
+        ({"reward": 0.4, "deviation": 0.2}, {"reward": 0.31}, False),
+        ({"reward": 40.0, "deviation": 20.0}, {"reward": 31.0}, False),
+        ({"reward": 0.4, "deviation": 0.0}, {"reward": 0.1}, False),  # all alike, so nothing says what is much
+        ({"reward": 0.4, "deviation": 0.2}, {"reward": math.nan}, False),
+        ({}, {}, False),
+    ],
+)
+def test_a_reward_in_validation_far_below_that_of_the_start_stops_the_stage(
+    start: dict[str, Any], now: dict[str, Any], stops: bool
+) -> None:
+    breach = find_breach(2, {2: {}}, {0: start, 2: now}, RlConfig())
+    said = r"rl step 2: the reward in validation is 0.29, 0.11 below .*beyond 0.1 \(rl.max_decline 0.5.*rollout q5/full/0"
+    assert bool(re.search(said, breach)) is stops
+    assert bool(breach) is stops
+    assert not find_breach(3, {3: {}}, {0: start, 2: now}, RlConfig())  # said once, after its step
 
 
 def test_a_single_step_that_seems_far_from_the_start_stops_nothing() -> None:
     trained = {step: {"kl": kl} for step, kl in enumerate([0.0, 2.1, 0.4, 1.5, 1.6], start=1)}
-    assert [bool(find_breach(step, trained, RlConfig())) for step in trained] == [False, False, False, True, True]
+    assert [bool(find_breach(step, trained, {}, RlConfig())) for step in trained] == [False, False, False, True, True]
 
 
 def test_an_engine_with_an_old_adapter_is_found_by_the_replies_that_it_drew(tmp_path: Path) -> None:
