@@ -27,6 +27,11 @@ class Canary:
     log_probabilities: list[float]
     others: dict[str, list[float]]
 
+    def __post_init__(self) -> None:
+        lengths = {len(values) for values in (self.log_probabilities, *self.others.values())}
+        if lengths != {len(self.token_ids) - 1} or len(self.token_ids) < 2:
+            raise ValueError(f"{len(self.token_ids)} tokens need one log-probability less in each list, not {sorted(lengths)}")
+
     def write(self, adapter_dir: Path) -> None:
         """Put it beside the adapter's weights."""
         write_json(adapter_dir / _NAME, asdict(self))

@@ -40,7 +40,15 @@ def test_a_canary_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_canary(tmp_path) == CANARY
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"token_ids": [1, 2], "log_probabilities": 3, "others": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "{}", '{"token_ids": [1, 2], "log_probabilities": 3, "others": {}}'),
+        '{"token_ids": [1, 2, 3], "log_probabilities": [-1], "others": {}}',
+        '{"token_ids": [1, 2], "log_probabilities": [-1], "others": {"the start": [-1, -2]}}',
+        '{"token_ids": [1], "log_probabilities": [], "others": {}}',
+    ],
+)
 def test_a_damaged_canary_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "canary.json").write_text(text)
     with pytest.raises(ArtifactError, match=re.escape(f"{tmp_path / 'canary.json'}: ")):
