@@ -1,7 +1,8 @@
 """The choice among first stages: by the questions of one part, taken where the gain holds on those of another.
 
 The configured search stays unless another one is better on the choosing part and significantly better on the checking part,
-where nothing was chosen: the interval of its gain, by a paired bootstrap over documents, is above 0.
+where nothing was chosen: the interval of its gain, by a paired bootstrap over documents, is above 0. A reranker reads fewer
+pages where on both parts nearly all that it could find is among them: what a page costs it is the same at any rank.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,12 @@ MIN_DOCUMENTS = 5
 """With fewer documents, or groups of them, on the checking part an interval over them says nothing."""
 HIT_CUTOFFS = (1, 3, 10)
 RECALL_CUTOFFS = (20, 50)
+DEPTHS = (5, 10, 20, 50)
+"""Pages that a reranker may do with, where it could read more."""
+MOST_LOST = 0.02
+"""Recall that reading fewer pages may cost, at the upper end of its interval."""
+MIN_SURE = 150
+"""Questions of a part, with fewer of which it says nothing of so small a loss: that of 3 in n may have come to none by chance."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,28 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class DepthDecision:
+    """A choice between the pages that a reranker may read, and fewer.
+
+    Attributes:
+        most: what it may read.
+        fewest: the least of `DEPTHS` that loses no more than `MOST_LOST` on the choosing part; `most` where each loses more.
+        lost: recall that `fewest` loses on the checking part; None where nothing is to be checked.
+        high: the upper end of its interval.
+    """
+
+    most: int
+    fewest: int
+    lost: float | None = None
+    high: float | None = None
+
+    @property
+    def taken(self) -> int:
+        """The depth that is chosen."""
+        return self.fewest if self.high is not None and self.high <= MOST_LOST else self.most
+
+
+@dataclass(frozen=True)
 class Choice:
     """The first stages that are chosen.
 
@@ -95,12 +124,14 @@ class Choice:
         shown: what finds the pages that a policy is shown and measured by.
         candidates: what finds the pages that a reranker reads.
         decisions: that led there.
+        depth: how many of the candidates a reranker is to read; None where nothing could be chosen.
         reason: why nothing could be chosen; empty where it could.
     """
 
     shown: FirstStage
     candidates: FirstStage
     decisions: Sequence[Decision] = ()
+    depth: DepthDecision | None = None
     reason: str = ""
 
     def to_options(self, agent: AgentConfig) -> dict[str, Any]:
@@ -114,12 +145,15 @@ class Choice:
         weights = [stage.dense_weight for stage in (self.shown, self.candidates) if stage.retrieval == "hybrid"]
         if weights and weights[0] is not None:  # one weight holds for both
             options["dense_weight"] = rows["relevance_dense_weight"] = weights[0]
-        return {"agent": options, "format": rows, "evaluate": {"rerank": {"retrieval": self.candidates.retrieval}}}
+        reads: dict[str, Any] = {"retrieval": self.candidates.retrieval}
+        if self.depth and self.depth.taken < self.depth.most:
+            reads["depth"] = self.depth.taken
+        return {"agent": options, "format": rows, "evaluate": {"rerank": reads}}
 
 
 def choose(parts: tuple[Part, Part], stages: Sequence[FirstStage], agent: AgentConfig, depth: int, seed: int) -> Choice:
     """Choose the words of the question by the MRR that they have alone, then what is shown by its MRR, and what a reranker reads
-    by its recall at `depth`.
+    by its recall at `depth`, and how much of it.
     """
     configured = find_configured(agent)
     if reason := find_reason(*parts):
@@ -140,7 +174,8 @@ def choose(parts: tuple[Part, Part], stages: Sequence[FirstStage], agent: AgentC
     if shown.taken.retrieval == "hybrid":  # one weight holds for both
         usable = [stage for stage in usable if stage.retrieval != "hybrid" or stage == shown.taken]
     read = decide(f"recall@{depth}", by_recall, usable, shown.taken, parts, seed)
-    return Choice(shown.taken, read.taken, (*([words] if len(by_words) > 1 else []), shown, read))
+    decisions = (*([words] if len(by_words) > 1 else []), shown, read)
+    return Choice(shown.taken, read.taken, decisions, decide_depth(read.taken, depth, parts, seed))
 
 
 def find_reason(choosing: Part, checking: Part) -> str:
@@ -169,7 +204,27 @@ def decide(
     best = max([kept, *stages], key=lambda stage: round(float(compute(choosing, stage).mean()), 9))
     if best == kept:
         return Decision(measure, kept, kept)
-    gains = compute(checking, best) - compute(checking, kept)
-    drawn = Resampling(checking.clusters, seed=seed)
-    low, high = drawn.compute_interval(drawn.draw_means(gains[:, None])[:, 0]) or (None, None)
-    return Decision(measure, kept, best, float(gains.mean()), low, high)
+    return Decision(measure, kept, best, *_estimate(compute(checking, best) - compute(checking, kept), checking, seed))
+
+
+def decide_depth(stage: FirstStage, most: int, parts: tuple[Part, Part], seed: int) -> DepthDecision:
+    """Choose the least depth that loses next to nothing of what the first `most` pages of a first stage hold."""
+
+    def estimate_loss(part: Part, depth: int) -> tuple[float, float | None]:
+        lost, _, high = _estimate(part.compute_recalls(stage, most) - part.compute_recalls(stage, depth), part, seed)
+        return lost, high
+
+    choosing, checking = parts
+    if min(len(choosing.questions), len(checking.questions)) >= MIN_SURE:
+        for depth in (depth for depth in DEPTHS if depth < most):
+            high = estimate_loss(choosing, depth)[1]
+            if high is not None and high <= MOST_LOST:
+                return DepthDecision(most, depth, *estimate_loss(checking, depth))
+    return DepthDecision(most, most)
+
+
+def _estimate(differences: Floats, part: Part, seed: int) -> tuple[float, float | None, float | None]:
+    """The mean of differences of the questions of a part, and its interval by a bootstrap over documents."""
+    drawn = Resampling(part.clusters, seed=seed)
+    low, high = drawn.compute_interval(drawn.draw_means(differences[:, None])[:, 0]) or (None, None)
+    return float(differences.mean()), low, high

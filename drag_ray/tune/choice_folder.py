@@ -11,7 +11,7 @@ from drag_ray.evaluate.report.parts import Part as TablePart
 from drag_ray.evaluate.report.parts import format_console
 from drag_ray.storage import artifacts
 from drag_ray.storage.json_text import parse_json
-from drag_ray.tune.choice import Choice, Decision, Part
+from drag_ray.tune.choice import MOST_LOST, Choice, Decision, Part
 from drag_ray.tune.first_stages import FirstStage
 
 TABLE_NAME = "first_stages.jsonl"
@@ -48,6 +48,7 @@ def write_choice(folder: Path, choice: Choice, agent: AgentConfig, num_questions
             | {"kept": decision.kept.describe(), "best": decision.best.describe(), "taken": decision.taken.describe()}
             for decision in choice.decisions
         ],
+        "depth": choice.depth and asdict(choice.depth) | {"taken": choice.depth.taken},
     }
     artifacts.write_json(folder / CHOICE_NAME, record)
 
@@ -76,7 +77,10 @@ def format_choice(rows: Sequence[dict[str, Any]], choice: Choice, agent: AgentCo
     table = [[f"{sizes} questions", *labels]]
     for stage, found in by_stage.items():
         table.append([stage, *(" / ".join(_write(row[name]) for row in found) for name in names)])
-    parts = [TablePart("First stages", table=table), TablePart("Choice", [*map(_describe, choice.decisions)])]
+    parts = [
+        TablePart("First stages", table=table),
+        TablePart("Choice", [*map(_describe, choice.decisions), *_describe_depth(choice)]),
+    ]
     stays = f"The search stays as it is configured: {choice.reason}."
     set_to = stays if choice.reason else f"Set: {' '.join(write_arguments(choice.to_options(agent)))}"
     return f"{format_console(parts)}\n{set_to}"
@@ -93,6 +97,17 @@ def _describe(decision: Decision) -> str:
     gain = f"{decision.gain:+.3f} [{decision.low:+.3f}, {decision.high:+.3f}] on the questions to check by"
     taken = "so it is chosen" if decision.holds else f"which may be chance, so {kept} stays"
     return f"{decision.measure}: {best} gains {gain} over {kept}, {taken}."
+
+
+def _describe_depth(choice: Choice) -> list[str]:
+    if not (depth := choice.depth):
+        return []
+    if depth.lost is None or depth.high is None:
+        few = "or may, with so few questions"
+        return [f"Pages to read: fewer than {depth.most} lose more than {MOST_LOST:g} of the recall, {few}; all are read."]
+    lost = f"{depth.lost:.3f} of the recall at {depth.most}, at most {depth.high:.3f}, on the questions to check by"
+    taken = "so they are enough" if depth.taken < depth.most else f"which is too much, so {depth.most} are read"
+    return [f"Pages to read: the best {depth.fewest} lose {lost}, {taken}."]
 
 
 def write_arguments(options: dict[str, Any], section: str = "") -> list[str]:

@@ -14,8 +14,8 @@ class TuneConfig(BaseConfig):
     limit: int = Field(default=1000, ge=0)
     """training questions, drawn at random: one half to choose by, the other to check the choice; 0 takes all"""
     depth: int = Field(default=50, ge=1, le=100)
-    """pages that a reranker reads for each question; `tune` chooses its search by the recall at this depth. Equal to
-    evaluate.rerank.depth"""
+    """pages that a reranker may read for each question: `tune` chooses its search by the recall at this depth, and fewer pages
+    where they lose next to nothing of it. Equal to evaluate.rerank.depth"""
 
 
 @dataclass(frozen=True)

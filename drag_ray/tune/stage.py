@@ -32,7 +32,8 @@ def run(sections: TuneSections, inputs: Inputs, folder: StageFolder) -> dict[str
     """Search for training questions in all ways and write `first_stages.jsonl` and `choice.json`.
 
     Returns:
-        The numbers of questions that were chosen and checked by, and what was chosen for a policy and for a reranker.
+        The numbers of questions that were chosen and checked by, and what was chosen for a policy and for a reranker, and how many
+        pages that reads.
 
     Raises:
         DataError: there is no training question with evidence, or a table cannot be read.
@@ -61,6 +62,7 @@ def run(sections: TuneSections, inputs: Inputs, folder: StageFolder) -> dict[str
         "checking_questions": len(sides[1]),
         "shown": choice.shown.describe(),
         "candidates": choice.candidates.describe(),
+        "depth": choice.depth.taken if choice.depth else settings.depth,
     }
 
 

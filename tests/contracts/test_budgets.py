@@ -11,7 +11,7 @@ from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
-    "agent": 2_650,
+    "agent": 2_670,
     "api": 1_260,
     "baselines": 1_910,
     "cli": 710,
@@ -30,7 +30,7 @@ LINES = {
     "process": 2_540,
     "questions": 1_840,
     "recipes": 1_170,
-    "rl": 1_060,
+    "rl": 1_110,
     "rollout": 3_160,
     "search": 3_280,
     "serve": 5_390,
@@ -38,14 +38,14 @@ LINES = {
     "storage": 950,
     "tools": 2_390,
     "transcripts": 700,
-    "tune": 510,
+    "tune": 580,
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
 FILES = 451
-OPTIONS = 368
+OPTIONS = 371
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 55_560
+TEST_LINES = 55_730
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

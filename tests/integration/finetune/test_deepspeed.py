@@ -39,9 +39,15 @@ def alone(nano_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return learn_alone(tmp_path_factory.mktemp("alone"), nano_model)
 
 
-def learn_alone(folder: Path, model: Path, start_dir: Path | None = None) -> tuple[Path, list[dict[str, Any]]]:
+@pytest.fixture(scope="module")
+def whole_alone(nano_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The curve of one process that trains all weights."""
+    return learn_alone(tmp_path_factory.mktemp("whole"), nano_model, parts=["language"])[1]
+
+
+def learn_alone(folder: Path, model: Path, start_dir: Path | None = None, **options: Any) -> tuple[Path, list[dict[str, Any]]]:
     write_rows(folder, NUM_STEPS * ROWS_A_STEP)
-    _, curve = train_alone(folder, model, start_dir, batch_size=ROWS_A_STEP, **OPTIONS)
+    _, curve = train_alone(folder, model, start_dir, batch_size=ROWS_A_STEP, **OPTIONS, **options)
     return folder / "adapter", curve
 
 
@@ -58,18 +64,23 @@ def learn_in_two_processes(run_dir: Path, model: Path, start_dir: Path | None = 
 def check_what_was_learned(finetune_dir: Path, model: Path, alone: tuple[Path, list[dict[str, Any]]]) -> None:
     """The same losses, and the same adapter, whole, which the merged model has in it."""
     expected_adapter, expected_curve = alone
-    curve = [json.loads(line) for line in (finetune_dir / "curve.jsonl").read_text().splitlines()]
-    steps, expected_steps = ([point for point in points if "loss" in point] for points in (curve, expected_curve))
-    assert [point["step"] for point in steps] == list(range(1, NUM_STEPS + 1))  # each once, none lost
-    for name in ("loss", "learning_rate", "grad_norm", "tokens"):
-        assert [point[name] for point in steps] == pytest.approx([point[name] for point in expected_steps], rel=1e-5), name
-    for place in (0, -1):
-        assert curve[place]["eval_loss"] == pytest.approx(expected_curve[place]["eval_loss"], rel=1e-5)
+    check_curve(finetune_dir, expected_curve)
     adapter, expected = (load_file(folder / ADAPTER_WEIGHTS_NAME) for folder in (finetune_dir / "adapter", expected_adapter))
     torch.testing.assert_close(adapter, expected, rtol=1e-4, atol=1e-5)  # names, shapes and types too
     assert len(adapter) == 2 * 2 * 7  # two matrices of each of seven modules in two layers
     assert min(weight.abs().max().item() for weight in adapter.values()) > 0.01
     prove(compute_reference(str(model), finetune_dir / "adapter"), ask_folder(finetune_dir / "merged"), "the merged model", "")
+
+
+def check_curve(finetune_dir: Path, expected_curve: list[dict[str, Any]]) -> None:
+    """Each step once, with the loss of one process."""
+    curve = [json.loads(line) for line in (finetune_dir / "curve.jsonl").read_text().splitlines()]
+    steps, expected_steps = ([point for point in points if "loss" in point] for points in (curve, expected_curve))
+    assert [point["step"] for point in steps] == list(range(1, NUM_STEPS + 1))  # none lost
+    for name in ("loss", "learning_rate", "grad_norm", "tokens"):
+        assert [point[name] for point in steps] == pytest.approx([point[name] for point in expected_steps], rel=1e-5), name
+    for place in (0, -1):
+        assert curve[place]["eval_loss"] == pytest.approx(expected_curve[place]["eval_loss"], rel=1e-5)
 
 
 @pytest.mark.slow  # ZeRO-3 parts what ZeRO-2 does, and the weights too
@@ -95,8 +106,13 @@ def test_zero3_learns_what_one_process_does_though_one_of_its_own_is_killed(
 
 
 @pytest.mark.parametrize("zero_stage", ["zero2", "zero3"])
-def test_a_whole_model_is_published_from_weights_alone_also_by_a_stage_that_is_killed_then(
-    tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, zero_stage: str
+def test_a_whole_model_learns_as_in_one_process_and_is_published_also_by_a_stage_that_is_killed_then(
+    tmp_path: Path,
+    nano_model: Path,
+    whole_alone: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    zero_stage: str,
 ) -> None:
     options = {"deepspeed": zero_stage, "parts": ["language"], "checkpoint_steps": SEVERAL_CHECKPOINTS}
     with monkeypatch.context() as patch:
@@ -109,8 +125,7 @@ def test_a_whole_model_is_published_from_weights_alone_also_by_a_stage_that_is_k
     capsys.readouterr()
     learn_in_two_processes(tmp_path, nano_model, **options)
     assert "finetune step" not in "".join(capsys.readouterr())
-    curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
-    assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))
+    check_curve(tmp_path / "finetune", whole_alone)
     published, base = (load_file(folder / "model.safetensors") for folder in (tmp_path / "finetune" / "model", nano_model))
     learned = load_file(last / "model.safetensors")  # of ZeRO-2 with the head, which is the embeddings' matrix once more
     torch.testing.assert_close(published, {name: learned[name] for name in base})

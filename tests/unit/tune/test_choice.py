@@ -92,6 +92,30 @@ def test_a_reader_may_be_given_what_is_not_shown() -> None:
     assert choose_by(rank, depth=5).candidates == choice.shown  # not among so few pages
 
 
+@pytest.mark.parametrize(
+    ("num_questions", "far", "fewest", "taken"),
+    [
+        (400, {}, 20, 20),  # all evidence is at rank 7 or 15
+        (400, {"choosing": 8}, 50, 50),  # 2 % of it at rank 60 may be more by chance
+        (400, {"checking": 8}, 20, 100),
+        (400, {"choosing": 1, "checking": 1}, 20, 20),
+        (149, {}, 100, 100),
+    ],
+)
+def test_a_reader_is_given_fewer_pages_where_hardly_any_evidence_is_missed(
+    num_questions: int, far: dict[str, int], fewest: int, taken: int
+) -> None:
+    def rank(stage: FirstStage, place: int, part: str) -> int:
+        return 30 if place < far.get(part, 0) else 7 if place % 2 else 15
+
+    choice = choose_by(rank, depth=100, num_questions=num_questions, num_documents=num_questions)
+    assert choice.depth
+    assert (choice.depth.fewest, choice.depth.taken) == (fewest, taken)
+    assert choice.to_options(AGENT)["evaluate"]["rerank"].get("depth", 100) == taken
+    if choice.depth.fewest < 100:
+        assert choice.depth.lost == pytest.approx(far.get("checking", 0) / num_questions if fewest == 20 else 0)
+
+
 def test_too_few_questions_or_documents_choose_nothing() -> None:
     def rank(stage: FirstStage, place: int, part: str) -> int:
         return 1 if stage.retrieval == "dense" else 9
