@@ -61,6 +61,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collection-scaling-images": figure_collection.write_collection_scaling_images,
     "finetune": figure_speed.write_finetune,
     "finetune-packing": figure_speed.write_finetune_packing,
+    "finetune-beside": figure_speed.write_finetune_beside,
     "finetune-parts": figure_speed.write_finetune_parts,
     "serving": figure_speed.write_serving,
     "rerank": figure_speed.write_rerank,

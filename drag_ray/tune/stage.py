@@ -32,7 +32,7 @@ def run(sections: TuneSections, inputs: Inputs, folder: StageFolder) -> dict[str
     """Search for training questions in all ways and write `first_stages.jsonl` and `choice.json`.
 
     Returns:
-        The numbers of questions that were chosen and checked by, and what was chosen for a policy and for a reranker, and how many
+        The numbers of questions that were chosen and checked by, what was chosen for a policy and for a reranker, and how many
         pages that reads.
 
     Raises:
