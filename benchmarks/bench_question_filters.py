@@ -93,7 +93,7 @@ def open_run(options: argparse.Namespace, name: str, run_dir: Path) -> Collectio
 
 
 def list_options(drafts: Sequence[Draft], collection: Collection, options: argparse.Namespace) -> Iterator[Option]:
-    """What each option leaves of the drafts, as they were before they were compared with one another."""
+    """The options, each with the drafts that it leaves; these were not compared with one another before."""
     settings = QuestionsConfig(limit=0)
     embedder = Embedder(EmbeddingConfig(model=options.embedder))
 
