@@ -52,12 +52,14 @@ ALL, KEPT = "all that were written", "kept by the filters"
 FILTERS = {
     "self_reference": "self_reference",
     "copied": "copied",
+    "language": "other_language",
     "rank": "not_found",
     "answerable": "unanswerable",
     "needs_all": "one_page",
     "closed_book": "known",
     "other_pages": "ambiguous",
     "near_duplicate": "near_duplicate",
+    "same_meaning": "same_meaning",
 }
 """With the reason that each notes, of which none leaves out one of all."""
 OFF = "one_search"

@@ -12,7 +12,7 @@ _TRAIN_AND_SERVE = (
 EXTRAS = {
     "train": (
         *("peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors"),
-        *("matplotlib", "pandas", "py3langid", *_TRAIN_AND_SERVE),
+        *("matplotlib", "pandas", "py3langid", "sklearn", *_TRAIN_AND_SERVE),
     ),
     "serve": ("starlette", "fastapi", "uvicorn", "aiohttp", "yarl", "onnx", "onnxruntime", *_TRAIN_AND_SERVE),
     "ocr": ("rapidocr", "cv2", "onnxruntime"),

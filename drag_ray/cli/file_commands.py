@@ -227,7 +227,7 @@ def _review(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
 
 
 def _kinds(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Compare kinds of written questions by how much a ranker learns from them, measured on real questions."""
+    """Compare kinds and styles of written questions by how much a ranker learns from them, measured on real questions."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run with written questions")
     help_text = (
         "questions of people, as corpus.questions; without it the training questions of the index, or those kept in a review"
@@ -238,26 +238,26 @@ def _kinds(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
 
     for stage in ("index", "questions"):
         require_manifest(options.run / stage, f"python jobs/{stage}.py")
-    from drag_ray.evaluate.question_kinds import format_worth, measure_kinds, read_real
+    from drag_ray.evaluate.question_mix import format_worth, measure_mix, read_real
 
-    print(format_worth(measure_kinds(options.run, read_real(options.run, options.real))))
+    print(to_displayable(format_worth(measure_mix(options.run, read_real(options.run, options.real)))))
 
 
 def _pairs(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Write pairs of kept and rejected drafts of a run's questions, to train their writer on (finetune.method dpo)."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run written with questions.samples above 1")
     parser.add_argument("file", type=Path, metavar="FILE", help="the file for finetune.data, with the ending .jsonl")
-    help_text = "questions of people, as for kinds: drafts of a kind from which a ranker learns less count as rejected"
+    help_text = "questions of people, as for kinds: drafts of a kind or style from which a ranker learns less count as rejected"
     parser.add_argument("--real", type=Path, default=None, metavar="FILE", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.questions.pairs import write_pairs
 
-    worse = set[str]()
+    worse = set[tuple[str, str]]()
     if options.real:
-        from drag_ray.evaluate.question_kinds import measure_kinds, read_real
+        from drag_ray.evaluate.question_mix import measure_mix, read_real
 
-        worth = measure_kinds(options.run, read_real(options.run, options.real))
-        worse = {kind.kind for kind in worth.kinds if kind.is_worse}
+        worth = measure_mix(options.run, read_real(options.run, options.real))
+        worse = {one.part for one in worth.parts if one.is_worse}
     print(f"pairs: {write_pairs(options.run, options.file, worse):,} in {options.file}")
     print(f"Go on with --finetune.method dpo --finetune.data {options.file}")
 

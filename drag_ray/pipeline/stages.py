@@ -112,14 +112,14 @@ STAGES: dict[str, Stage] = {
             name="questions",
             summary="Have a model write questions, with answers and evidence, from the pages of the index.",
             sections=QuestionsSections,
-            version=4,
+            version=5,
             reads=("index",),
             runtime_only_options=(
                 *_ROLLOUT_RUNTIME,
                 "engine.logprobs",
                 *(f"corpus.{name}" for name in CorpusConfig.model_fields if name not in READ_OF_CORPUS),
             ),
-            packages=("datasketch", "py3langid"),
+            packages=("datasketch", "py3langid", "scikit-learn"),
             own_files=(DRAFTS_NAME, BEGUN_DIR_NAME, LOGS_DIR_NAME),
             checked_on_open=("question_images",),
             repairs_in_place=True,  # from its journal, without asking the model again

@@ -49,8 +49,11 @@ class QuestionsConfig(BaseConfig):
     """Options of the questions that a model writes from pages."""
 
     limit: int = Field(default=1000, ge=0)
-    """questions to write, before the filters; 0: one for each page. Pages alternate over the files, and get another kind if there
-    are more questions than pages"""
+    """questions to write, before the filters; 0: one for each page. They are even over files and topics, and pages get
+    another kind if there are more questions than pages"""
+    topics: int = Field(default=20, ge=1)
+    """groups of pages with like words that questions are spread over, as they are over files; never more than a tenth of the
+    pages. 1: over files alone"""
     kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
     """kinds of questions, which alternate over the pages. Over one page: a stated fact (fact), how something is done
     (procedure), either in words other than the page's (user), what stands in a table, where the text has one (table), or what a

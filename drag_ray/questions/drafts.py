@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,8 +17,10 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.near_duplicates import NearDuplicates, find_similar, hash_runs, list_words
 from drag_ray.corpus.questions import hash_text
 from drag_ray.corpus.split import split_questions
-from drag_ray.questions.config import KindName, QuestionsConfig, RewritingName
+from drag_ray.errors import DataError
+from drag_ray.questions.config import ROWS_NAME, KindName, QuestionsConfig, RewritingName
 from drag_ray.questions.prompts import list_shown_questions
+from drag_ray.storage.json_text import parse_json
 from drag_ray.types import Evidence, Question
 
 Reason = Literal[
@@ -199,6 +202,14 @@ def build_rows(questions: Iterable[Question], drafts: Mapping[str, Draft]) -> li
     """The rows of `questions.jsonl`, as `corpus.questions` reads them, and of the drafts, by id, what it does not read: the
     style, the path of a question over several pages, and the wording before a rewriting."""
     return [_build_row(question, drafts[question.id]) for question in questions]
+
+
+def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
+    """The rows that `build_rows` has made, by id. Raises DataError: the file is not there."""
+    path = folder / ROWS_NAME
+    if not path.is_file():
+        raise DataError(f"{path}: is not there, though the stage has finished. `python jobs/questions.py` makes it again.")
+    return {str(row["id"]): row for row in map(parse_json, path.read_text(encoding="utf-8").splitlines())}
 
 
 def _build_row(question: Question, draft: Draft) -> dict[str, Any]:

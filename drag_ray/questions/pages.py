@@ -1,15 +1,15 @@
-"""Choice of the pages that questions are written from: those with something to ask about, in turn over the files."""
+"""Choice of the pages that questions are written from: those with something to ask about."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import Literal
 
 from drag_ray.corpus.near_duplicates import list_words
-from drag_ray.corpus.questions import hash_text
 from drag_ray.questions.languages import UNKNOWN, tell_language
+from drag_ray.search.normal_form import normalise
 from drag_ray.types import Evidence
 
 Unfit = Literal["empty", "few_words", "numbers", "boilerplate", "other_language", "instructions", "no_picture"]
@@ -27,11 +27,27 @@ _MAX_NUMBERS_CHARS = 200
 """of the end of a line: from each of its numbers, a long one takes quadratic time"""
 _TABLE_ROWS = 3
 _TABLE_MARKS = re.compile(r"<table\b|\\begin\{tabular", re.IGNORECASE)
-_INSTRUCTIONS = re.compile(
+_TOLD = (
     r"\b(?:ignore|disregard|forget)\s+(?:\w+\s+){0,3}?"
     r"(?:the\s+above|(?:above|previous|prior|earlier|preceding|your|system)\s+(?:\w+\s+)?(?:instruction|prompt|rule|message)s?)\b",
-    re.IGNORECASE,
+    r"\b(?:ignorier|missacht|vergiss|vergesse)\w*\s+(?:\w+\s+){0,3}?(?:das\s+obige|alles\s+obige|(?:obig|vorherig|vorig|bisherig"
+    r"|vorangegangen|früher|system|dein|ihr)\w*\s+(?:\w+\s+)?(?:anweisung|instruktion|regel|vorgabe|befehl|prompt)\w*)",
+    r"\b(?:ignor|oubli|néglig)\w*\s+(?:\w+\s+){0,3}?(?:ce\s+qui\s+précède"
+    r"|(?:instruction|consigne|directive|règle|ordre|message)s?\s+(?:précédent|antérieur|ci-dessus|qui\s+précèdent|du\s+système))",
+    r"\b(?:ignor|olvid|descart|omit)\w*\s+(?:\w+\s+){0,3}?(?:lo\s+anterior"
+    r"|(?:instrucciones|indicaciones|reglas|órdenes|mensajes)\s+(?:anteriores|previas|previos|de\s+arriba|del\s+sistema))",
+    r"\b(?:ignor|esqueç|esquec|desconsider)\w*\s+(?:\w+\s+){0,3}?(?:(?:o|tudo)\s+(?:que\s+está\s+)?acima"
+    r"|(?:instruções|regras|ordens|comandos|mensagens)\s+(?:anteriores|prévias|acima|do\s+sistema))",
+    r"\b(?:ignor|dimentic|trascur)\w*\s+(?:\w+\s+){0,3}?(?:quanto\s+sopra"
+    r"|(?:istruzioni|indicazioni|regole|comandi|messaggi)\s+(?:precedenti|anteriori|(?:di\s+|qui\s+)?sopra|del\s+sistema))",
+    r"\b(?:про)?(?:игнорир|забуд)\w*\s+(?:\w+\s+){0,3}?(?:предыдущ|прежн|выше|систем)\w*\s+(?:\w+\s+)?"
+    r"(?:инструкц|указан|правил|команд|сообщен)\w*",
+    r"(?:忽略|无视|無視|忘记|忘記).{0,6}?(?:上述|以上|上面|之前|先前|前面|系统|系統).{0,6}?(?:指令|指示|说明|說明|提示|规则|規則|要求|命令)",
+    r"(?:以前|上記|前述|上|これまで|システム)の.{0,6}?(?:指示|命令|指令|ルール|プロンプト).{0,6}?(?:無視|忘れ)",
 )
+"""Ways to tell a model to ignore what it was told: English, German, French, Spanish, Portuguese, Italian, Russian, Chinese and
+Japanese. Who wants to say it otherwise can: what a draft may be does not depend on it (docs/security.md)."""
+_INSTRUCTIONS = re.compile("|".join(_TOLD), re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +85,7 @@ def find_unfit(
 def _judge_picture(page: PageText) -> Unfit | None:
     if not page.image:
         return "no_picture"
-    return "instructions" if _INSTRUCTIONS.search(page.text) else None
+    return "instructions" if _instructs(page.text) else None
 
 
 def _judge_page(text: str, min_words: int, repeated: set[str]) -> Unfit | None:
@@ -84,7 +100,11 @@ def _judge_page(text: str, min_words: int, repeated: set[str]) -> Unfit | None:
     own = (line for line in text.splitlines() if _normalise_line(line) not in repeated)
     if sum(not word.isdecimal() for word in list_words("\n".join(own))) < min_words:
         return "boilerplate"
-    return "instructions" if _INSTRUCTIONS.search(text) else None
+    return "instructions" if _instructs(text) else None
+
+
+def _instructs(text: str) -> bool:
+    return _INSTRUCTIONS.search(normalise(text)) is not None
 
 
 def _find_repeated_lines(pages: Iterable[PageText]) -> set[str]:
@@ -113,17 +133,3 @@ def _count_cells(line: str) -> int:
         return len(cells)
     numbers = _NUMBERS.search(line[-_MAX_NUMBERS_CHARS:])
     return 1 + len(numbers[0].split()) if numbers and len(numbers[0].split()) > 1 else 0
-
-
-def spread_pages(pages: Iterable[PageText], seed: int) -> list[PageText]:
-    """The pages in an order whose beginning, however long, covers as many files as it can, and each of them alike.
-
-    Args:
-        pages: in any order.
-        seed: draws the order of the files, and of the pages of each.
-    """
-    files = defaultdict[str, list[PageText]](list)
-    for page in sorted(pages, key=lambda page: hash_text(f"{page.place.file}\n{page.place.page_number}", seed)):
-        files[page.place.file].append(page)
-    drawn = sorted(files, key=lambda file: hash_text(file, seed))
-    return [page for turn in zip_longest(*(files[file] for file in drawn)) for page in turn if page]

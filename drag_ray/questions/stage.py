@@ -21,6 +21,7 @@ from drag_ray.corpus.near_duplicates import find_near_duplicates, write_near_dup
 from drag_ray.corpus.questions import QUESTIONS_NAME
 from drag_ray.errors import BudgetError, ConfigError, DataError
 from drag_ray.questions.config import JOURNAL_NAME, PAGES_NAME, REJECTED_NAME, ROWS_NAME, WALKS, QuestionsSections
+from drag_ray.questions.coverage import draw_pages, group_pages, spread_pages
 from drag_ray.questions.drafts import (
     DRAFT,
     NOT_WRITTEN,
@@ -34,7 +35,7 @@ from drag_ray.questions.drafts import (
 )
 from drag_ray.questions.languages import list_languages
 from drag_ray.questions.links import Order, plan_orders
-from drag_ray.questions.pages import PageText, Unfit, find_unfit, spread_pages
+from drag_ray.questions.pages import PageText, Unfit, find_unfit
 from drag_ray.questions.writer import DRAFT_COLUMN, Chunk, QuestionWriter
 from drag_ray.rollout import journal
 from drag_ray.rollout.failures import check_failure_rate
@@ -60,8 +61,8 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     `left_out_pages.jsonl`. Going on after a kill does nothing twice.
 
     Returns:
-        Counts: pages, those left out for each reason, pages asked about, those of `count_drafts`, train, test, and the cost of an
-        endpoint whose prices are known, in sum and a question.
+        Counts: pages, those left out for each reason, pages, files and topics asked about, topics, those of `count_drafts`,
+        train, test, and the cost of an endpoint whose prices are known, in sum and a question.
 
     Raises:
         ConfigError: questions are to be asked about pictures, and no page where one starts has any; their language cannot be
@@ -121,9 +122,10 @@ def _plan(
         raise ConfigError(f"questions.language {settings.language!r} is none that can be told: {', '.join(sorted(known))}.")
     unfit = find_unfit(pages, settings.min_words, settings.page_view == "image", settings.language)
     artifacts.write_jsonl(folder.path / PAGES_NAME, [asdict(place) | {"reason": reason} for place, reason in unfit.items()])
-    fit = spread_pages((page for page in pages if page.place not in unfit), sections.seed)
+    fit = draw_pages((page for page in pages if page.place not in unfit), sections.seed)
+    topics = group_pages(fit, settings.topics, sections.seed)
     others = [page for page in pages if page.place in unfit]
-    orders = plan_orders(fit, settings.kinds, settings.limit, others, settings.samples)
+    orders = plan_orders(spread_pages(fit, topics), settings.kinds, settings.limit, others, settings.samples)
     reasons = Counter(unfit.values())
     counts = {"pages": len(pages), **{f"left_out_{reason}": reasons[reason] for reason in get_args(Unfit)}}
     if not orders:
@@ -136,7 +138,9 @@ def _plan(
             "questions.anchor_images: no question is over several pages of which the first has a picture. Build the index with "
             "--corpus.page-images, and name documents among questions.kinds."
         )
-    return orders, counts | {"pages_asked": len({order.pages[0].place for order in orders})}
+    asked = {order.pages[0].place for order in orders}
+    of_asked = {"files_asked": len({place.file for place in asked}), "topics_asked": len({topics[place] for place in asked})}
+    return orders, counts | {"pages_asked": len(asked), **of_asked, "topics": len(set(topics.values()))}
 
 
 def _load_embedder(sections: QuestionsSections) -> Embed | None:

@@ -94,6 +94,7 @@ def test_each_filter_leaves_out_its_own_and_the_rest_is_read_as_the_questions_of
     assert {name: counts[f"left_out_{name}"] for name in names} == dict.fromkeys(names, 1)
     assert (counts["pages"], counts["left_out_empty"], counts["drafts"], counts["questions"]) == (9, 1, 8, 2)
     assert (counts["train"], counts["test"]) == (1, 1)
+    assert (counts["pages_asked"], counts["files_asked"], counts["topics_asked"], counts["topics"]) == (8, 8, 1, 1)
     rejected = {row["file"]: row["reason"] for row in read(tmp_path / "questions" / "rejected.jsonl")}
     assert rejected == dict(zip((f"{part}.pdf" for part in PARTS), names, strict=False))
     questions, problems = read_questions(tmp_path / "questions" / "questions.jsonl")
@@ -255,3 +256,19 @@ def test_all_samples_are_in_the_style_and_an_embedding_model_leaves_out_those_th
     assert counts["left_out_same_meaning"] + counts["questions"] == 12
     rows = read(tmp_path / "questions" / "questions.jsonl")
     assert {row["style"] for row in rows} == {"a pilot"}
+
+
+def test_the_first_questions_are_over_all_topics_of_a_collection_unless_they_are_over_files_alone(
+    local_ray: None, served: ChatServer, tmp_path: Path
+) -> None:
+    """Of 40 files 36 are about the brake of a plane, and four about its wing."""
+    parts = ["brake"] * 36 + ["wing"] * 4
+    texts = [f"{TEXT.format(part=part, number=n)} {part} x{chr(97 + n // 20)}{chr(97 + n % 20)}" for n, part in enumerate(parts)]
+    pages = [Page(f"{number}.pdf", 1, 1, text) for number, text in enumerate(texts)]
+    for topics in (2, 1):
+        finish_index(tmp_path / str(topics), pages, [])
+        config = configure(tmp_path / str(topics), served, limit=4, topics=topics, filters=[])
+        counts = run_stages([STAGES["questions"]], config)["questions"].counts
+        assert (counts["files_asked"], counts["topics_asked"], counts["topics"]) == (4, topics, topics)
+    drafted = Counter(parts[int(row["file"][:-4])] for row in read(tmp_path / "2" / "questions" / "drafts.jsonl"))
+    assert drafted == {"brake": 2, "wing": 2}

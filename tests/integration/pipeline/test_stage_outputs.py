@@ -7,7 +7,8 @@ and write the file anew:
 
 Of `finetune` the tokens and labels are compared, which are the same everywhere, and no weights; of `embed` the windows of the
 pages and the first pages for a query, as vectors differ by processor in their last digits. Of `tune` the choice is that of too
-few questions: the table of first stages is compared. The replies of `rl` are drawn by vLLM with weights that
+few questions: the table of first stages is compared. The pages of `questions` are spread over files alone: these lie as far from
+one topic as from another, so that the processor decides. The replies of `rl` are drawn by vLLM with weights that
 were trained before, so they differ by processor too: what becomes of given ones is compared in `tests/unit/rl/test_course.py`.
 """
 
@@ -122,7 +123,7 @@ def run_all(run_dir: Path, address: str) -> dict[str, Outputs]:
             *("--format.formats", json.dumps([*METHODS.values(), *OTHERS]), "--format.validation-fraction", "0.3"),
             *("--evaluate.baselines", '["question", "question_keywords", "rm3", "neighbours", "templates"]'),
             *("--evaluate.adapters", "[]", "--evaluate.question-weights", "[]"),
-            *("--questions.limit", "24", "--questions.min-words", "5"),
+            *("--questions.limit", "24", "--questions.min-words", "5", "--questions.topics", "1"),
         ],
     )
     names = [*(name for name in COMPARED if name not in APART), "tune", "questions"]

@@ -93,10 +93,26 @@ def test_dpo_takes_the_pairs_as_rows_of_the_users_own(tmp_path: Path) -> None:
 def test_drafts_of_a_kind_that_teaches_less_are_rejected_beside_what_was_kept_of_others(tmp_path: Path) -> None:
     rewritten = replace(FACT, rewritings=(Rewriting("fuzzy", "pump", FACT.question),), question="How often is it?")
     finish(tmp_path, [rewritten, *DRAFTS[1:]])
-    assert write_pairs(tmp_path, tmp_path / "pairs.jsonl", worse={"user"}) == 2
+    assert write_pairs(tmp_path, tmp_path / "pairs.jsonl", worse={("kinds", "user")}) == 2
     rows = {row["category"]: row for row in read(tmp_path / "pairs.jsonl")}
     assert json.loads(rows["written_user"]["chosen"])["question"] == FACT.question
     assert json.loads(rows["written_user"]["rejected"])["question"] == USER.question
+
+
+def test_kept_drafts_of_a_style_that_teaches_less_are_rejected_beside_kept_ones_of_another(tmp_path: Path) -> None:
+    finish(tmp_path, [FACT, replace(FACT, id="f2", question="Pump, how often?", style="shouting"), USER])
+    assert write_pairs(tmp_path, tmp_path / "pairs.jsonl", worse={("styles", "shouting")}) == 1
+    [row] = read(tmp_path / "pairs.jsonl")
+    assert json.loads(row["chosen"])["question"] == FACT.question
+    assert json.loads(row["rejected"])["question"] == "Pump, how often?"
+
+
+def test_questions_that_were_removed_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finish(tmp_path)
+    (tmp_path / "questions" / ROWS_NAME).unlink()
+    assert main(["pairs", str(tmp_path), str(tmp_path / "pairs.jsonl")]) == 1
+    assert "questions.jsonl: is not there, though the stage has finished" in capsys.readouterr().err
+    assert not (tmp_path / "pairs.jsonl").exists()
 
 
 @pytest.mark.parametrize(
