@@ -42,7 +42,7 @@ NUM_ROUNDS = {"v_retrver": 2, "opensearch_vl": 1}
 SHAPES = {"8b": SHAPES_8B, "4b": SHAPES_4B, "2b": SHAPES_2B}
 TINY = "tiny"
 LETTERS = "tests.support.cases.own_rewards:reward_letters"
-_PAGE_POINTS = (298, 420)  # A6, which is 621 x 875 pixels: about 520 tokens
+_PAGE_POINTS = (298, 420)  # A6, which is 621 x 876 pixels: about 520 tokens
 
 
 class Progress(GpuMemory):
