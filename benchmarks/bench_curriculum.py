@@ -99,7 +99,7 @@ def describe_learning(run_dir: Path) -> dict[str, Any]:
         return {}
     paths = sorted((stage_dir / STEPS_DIR_NAME).glob(f"*/{ROWS_NAME}"))
     rows = [parse_json(line) for path in paths for line in path.read_bytes().splitlines()]
-    images = [key for row in rows for key in row["images"]]
+    images = [key for row in rows for key in row.get("images") or ()]  # no row has the column if none shows any
     adapter = stage_dir / "adapter"
     is_evaluated = (run_dir / "evaluate" / MANIFEST_NAME).exists()
     policies = set(drag_ray.read_results(run_dir)["policy"]) if is_evaluated else set[str]()
