@@ -31,6 +31,23 @@ SHAPES_8B: dict[str, Any] = {
         "deepstack_visual_indexes": [8, 16, 24],
     },
 }
+# Qwen/Qwen3-VL-4B-Instruct and Qwen/Qwen3-VL-2B-Instruct, config.json
+SHAPES_4B: dict[str, Any] = {
+    "text_config": SHAPES_8B["text_config"] | {"hidden_size": 2560, "intermediate_size": 9728, "tie_word_embeddings": True},
+    "vision_config": {
+        "depth": 24,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_heads": 16,
+        "out_hidden_size": 2560,
+        "deepstack_visual_indexes": [5, 11, 17],
+    },
+}
+SHAPES_2B: dict[str, Any] = {
+    "text_config": SHAPES_4B["text_config"]
+    | {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
+    "vision_config": SHAPES_4B["vision_config"] | {"out_hidden_size": 2048},
+}
 # Two layers of the same kinds.
 SHAPES_TINY: dict[str, Any] = {
     "text_config": {
@@ -127,6 +144,11 @@ def write_model(folder: Path, tokenizer_dir: Path, shapes: dict[str, Any], *, ma
     processor.save_pretrained(folder)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": tokenizer.eos_token_id}))
     return folder
+
+
+def drop_words(shapes: dict[str, Any]) -> dict[str, Any]:
+    """Shapes with as many words as the tokenizer has, for a model that writes: a random one would write those beyond."""
+    return shapes | {"text_config": {key: value for key, value in shapes["text_config"].items() if key != "vocab_size"}}
 
 
 def write_random_weights(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from curricula import check_curriculum, run_curriculum, write_documents
-from qwen3_vl_shapes import SHAPES_8B, write_model, write_random_weights
+from qwen3_vl_shapes import SHAPES_8B, drop_words, write_model, write_random_weights
 
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.training_folder import read_curve
@@ -16,8 +16,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 @pytest.mark.parametrize(("name", "num_rounds"), [("v_retrver_curriculum", 2), ("opensearch_vl_curriculum", 1)])
 def test_a_curriculum_of_real_shapes_comes_to_its_end_with_pictures(tmp_path: Path, name: str, num_rounds: int) -> None:
-    words = {key: value for key, value in SHAPES_8B["text_config"].items() if key != "vocab_size"}  # as many as the tokenizer has
-    model = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_8B | {"text_config": words})
+    model = write_model(tmp_path / "model", embedded_model_dir(), drop_words(SHAPES_8B))
     write_random_weights(model)
     write_documents(tmp_path, (595, 842))
     run_dir = run_curriculum(

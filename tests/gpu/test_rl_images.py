@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from picture_rl import NUM_CANDIDATES, STEPS, configure, write_pictures
-from qwen3_vl_shapes import SHAPES_8B, write_model, write_random_weights
+from qwen3_vl_shapes import SHAPES_8B, drop_words, write_model, write_random_weights
 
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.models.embedded import embedded_model_dir
@@ -21,8 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 
 def test_a_model_of_real_shapes_learns_from_pictures_while_it_collects(tmp_path: Path) -> None:
-    words = {key: value for key, value in SHAPES_8B["text_config"].items() if key != "vocab_size"}  # as many as the tokenizer has
-    model = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_8B | {"text_config": words})
+    model = write_model(tmp_path / "model", embedded_model_dir(), drop_words(SHAPES_8B))
     write_random_weights(model)
     write_pictures(tmp_path / "run", (960, 1280))
     engine = {"device": "gpu", "dtype": "bfloat16", "max_model_len": 8192, "gpu_memory_utilization": 0.3}

@@ -5,28 +5,11 @@ learn that of a call, so there the stage rl counts letters. All else but sizes a
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from curricula import check_curriculum, run_curriculum, write_documents
-from embedded_tokenizer import write_tokenizer
-from qwen3_vl_shapes import SHAPES_TINY, write_model
-from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+from curricula import check_curriculum, run_curriculum, write_documents, write_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-def write_policy(folder: Path) -> Path:
-    """A model that can be sure of a word, narrow as it is."""
-    write_model(folder, write_tokenizer(folder), SHAPES_TINY, max_pixels=256 * 256)
-    torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(folder)
-    config.text_config.initializer_range = config.vision_config.initializer_range = 0.2
-    model: Any = Qwen3VLForConditionalGeneration(config)
-    model.lm_head.weight.data.mul_(4)
-    model.float().save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.parametrize(("name", "num_rounds"), [("v_retrver_curriculum", 2), ("opensearch_vl_curriculum", 1)])

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import torch
 from chat_server import Answer, serve_chat
+from embedded_tokenizer import write_tokenizer
+from qwen3_vl_shapes import SHAPES_TINY, write_model
 from reportlab.pdfgen.canvas import Canvas
+from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 
 import drag_ray
 from drag_ray.agent.protocols.registry import get_protocol
@@ -18,6 +22,18 @@ CONFIGS = Path(__file__).parents[3] / "jobs" / "configs"
 PARTS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "lamp", "seat", "strut", "brake")
 NUM_TEST_PARTS = 3
 CALLS = get_protocol("tools")
+
+
+def write_policy(folder: Path) -> Path:
+    """A model that can be sure of a word, narrow as it is."""
+    write_model(folder, write_tokenizer(folder), SHAPES_TINY, max_pixels=256 * 256)
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(folder)
+    config.text_config.initializer_range = config.vision_config.initializer_range = 0.2
+    model: Any = Qwen3VLForConditionalGeneration(config)
+    model.lm_head.weight.data.mul_(4)
+    model.float().save_pretrained(folder)
+    return folder
 
 
 def write_documents(folder: Path, size: tuple[int, int] = (200, 200)) -> None:
@@ -58,12 +74,14 @@ def answer(body: dict[str, Any], number: int) -> Answer:
     return Answer(CALLS.render_search(part))
 
 
-def build_options(folder: Path, model: Path, name: str, teacher: dict[str, Any], learning: dict[str, Any]) -> dict[str, Any]:
-    """Options that make the configuration small, and its first round a teacher's."""
+def build_options(
+    folder: Path, model: Path, name: str, teacher: dict[str, Any], learning: dict[str, Any], num_taught: int
+) -> dict[str, Any]:
+    """Options that make the configuration small, and its first rounds a teacher's."""
     curriculum = tomllib.loads((CONFIGS / f"{name}.toml").read_text())["curriculum"]
     for number, entry in enumerate(curriculum):
         entry["finetune"] |= {"num_workers": 1, "gradient_accumulation": 1, "max_length": 16384, **learning}
-        entry["collect"] |= {"teacher": teacher} if not number else {}
+        entry["collect"] |= {"teacher": teacher} if number < num_taught else {}
         entry["process"] = {"reward": name.removesuffix("_curriculum")}
     windows = {"candidates": 4, "window": 4, "step": 1}
     return {
@@ -89,19 +107,26 @@ def build_options(folder: Path, model: Path, name: str, teacher: dict[str, Any],
 
 
 def run_curriculum(
-    folder: Path, model: Path, name: str, ray_address: str, learning: dict[str, Any], **sections: dict[str, Any]
+    folder: Path,
+    model: Path,
+    name: str,
+    ray_address: str,
+    learning: dict[str, Any],
+    num_taught: int = 1,
+    **sections: dict[str, Any],
 ) -> Path:
     """Run a shipped curriculum on the documents of the folder to its end, and give the folder of the run.
 
     Args:
         name: of its configuration.
         learning: options of the training of each round.
+        num_taught: rounds whose replies are a teacher's.
         sections: options that take the place of those for a small model on CPUs.
     """
     run_dir = folder / "run"
     with serve_chat(TEACHERS[name]) as served:
         teacher = {"backend": "openai", "model": "teacher", "endpoint": {"address": served.address}}
-        options = build_options(folder, model, name, teacher, learning)
+        options = build_options(folder, model, name, teacher, learning, num_taught)
         options |= {section: options.get(section, {}) | given for section, given in sections.items()}
         with drag_ray.open_run(run_dir, config=CONFIGS / f"{name}.toml", cluster={"address": ray_address}, **options) as run:
             run.pipeline()
