@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -171,12 +171,27 @@ def _describe_memory(
     )
     if found.total > gpu_gib:
         least: dict[str, Any] = {"batch_size": 1, "gradient_checkpointing": True}
-        others = {"finetune.gradient_checkpointing": estimate(gradient_checkpointing=True), "batch_size 1 too": estimate(**least)}
+        others = _find_smaller_batch(job.config, estimate, gpu_gib)
+        others |= {
+            "finetune.gradient_checkpointing": estimate(gradient_checkpointing=True),
+            "batch_size 1 too": estimate(**least),
+        }
         if not job.config.trains_whole:
             others["and quantization nf4"] = estimate(**least, quantization="nf4")
         others[f"or deepspeed zero3 on {2 * job.num_workers} GPUs at least"] = estimate("zero3", 2 * job.num_workers, **least)
         said += ", which is too much. " + ", ".join(f"{name}: {other.total:.1f} GiB" for name, other in others.items())
     return said, found
+
+
+def _find_smaller_batch(
+    config: FinetuneConfig, estimate: Callable[..., MemoryEstimate], gpu_gib: float
+) -> dict[str, MemoryEstimate]:
+    """The most rows at once that fit and of which a step has a whole number of batches, by what to set; nothing where none do."""
+    for parts in range(2, config.batch_size + 1):
+        size, rest = divmod(config.batch_size, parts)
+        if not rest and (smaller := estimate(batch_size=size)).total <= gpu_gib:
+            return {f"finetune.batch_size {size} and gradient_accumulation {config.gradient_accumulation * parts}": smaller}
+    return {}
 
 
 @contextmanager

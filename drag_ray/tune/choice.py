@@ -101,12 +101,14 @@ class DepthDecision:
     Attributes:
         most: what it may read.
         fewest: the least of `DEPTHS` that loses no more than `MOST_LOST` on the choosing part; `most` where each loses more.
+        recalls: on the checking part, at `most` and at each lesser one of `DEPTHS`.
         lost: recall that `fewest` loses on the checking part; None where nothing is to be checked.
         high: the upper end of its interval.
     """
 
     most: int
     fewest: int
+    recalls: Mapping[int, float]
     lost: float | None = None
     high: float | None = None
 
@@ -215,12 +217,14 @@ def decide_depth(stage: FirstStage, most: int, parts: tuple[Part, Part], seed: i
         return lost, high
 
     choosing, checking = parts
+    lesser = [depth for depth in DEPTHS if depth < most]
+    recalls = {depth: float(checking.compute_recalls(stage, depth).mean()) for depth in (*lesser, most)}
     if min(len(choosing.questions), len(checking.questions)) >= MIN_SURE:
-        for depth in (depth for depth in DEPTHS if depth < most):
+        for depth in lesser:
             high = estimate_loss(choosing, depth)[1]
             if high is not None and high <= MOST_LOST:
-                return DepthDecision(most, depth, *estimate_loss(checking, depth))
-    return DepthDecision(most, most)
+                return DepthDecision(most, depth, recalls, *estimate_loss(checking, depth))
+    return DepthDecision(most, most, recalls)
 
 
 def _estimate(differences: Floats, part: Part, seed: int) -> tuple[float, float | None, float | None]:

@@ -102,12 +102,17 @@ def _describe(decision: Decision) -> str:
 def _describe_depth(choice: Choice) -> list[str]:
     if not (depth := choice.depth):
         return []
+    found = ", ".join(f"{_write(recall)} at {number}" for number, recall in depth.recalls.items())
+    recalls = f"Recall of {choice.candidates.describe()} on the questions to check by: {found}."
     if depth.lost is None or depth.high is None:
         few = "or may, with so few questions"
-        return [f"Pages to read: fewer than {depth.most} lose more than {MOST_LOST:g} of the recall, {few}; all are read."]
+        return [
+            recalls,
+            f"Pages to read: fewer than {depth.most} lose more than {MOST_LOST:g} of the recall, {few}; all are read.",
+        ]
     lost = f"{depth.lost:.3f} of the recall at {depth.most}, at most {depth.high:.3f}, on the questions to check by"
     taken = "so they are enough" if depth.taken < depth.most else f"which is too much, so {depth.most} are read"
-    return [f"Pages to read: the best {depth.fewest} lose {lost}, {taken}."]
+    return [recalls, f"Pages to read: the best {depth.fewest} lose {lost}, {taken}."]
 
 
 def write_arguments(options: dict[str, Any], section: str = "") -> list[str]:

@@ -23,7 +23,7 @@ LINES = {
     "evaluate": 5_540,
     "examples": 260,
     "feedback": 1_490,
-    "finetune": 6_020,
+    "finetune": 6_040,
     "format": 2_620,
     "index": 1_010,
     "pipeline": 1_400,
@@ -38,14 +38,14 @@ LINES = {
     "storage": 950,
     "tools": 2_390,
     "transcripts": 700,
-    "tune": 580,
+    "tune": 590,
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
 FILES = 451
 OPTIONS = 371
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 55_730
+TEST_LINES = 55_810
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

@@ -87,6 +87,19 @@ def test_what_cannot_fit_is_refused_with_what_would_and_the_rest_is_said(
         check_memory(describe(tmp_path), "off", rows, None, 0.0)
 
 
+def test_the_most_rows_at_once_that_fit_are_named_before_the_first_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    LlamaConfig(**SHAPE).save_pretrained(tmp_path)
+    job, rows = describe(tmp_path, batch_size=12, gradient_accumulation=2), [{"input_ids": [0] * 2**18}] * 12
+    of_four, of_two = (ModelShapes(str(tmp_path)).estimate(job, "off", size * 2**18).total for size in (4, 2))
+    with caplog.at_level(logging.INFO):
+        for gpu_gib in (of_four + 0.01, of_two + 0.01, 1.0):
+            check_memory(job, "off", rows, None, gpu_gib)
+    four, two, none = (record.getMessage().partition(", which is too much. ")[2] for record in caplog.records)
+    assert four.startswith(f"finetune.batch_size 4 and gradient_accumulation 6: {of_four:.1f} GiB, finetune.gradient_check")
+    assert two.startswith("finetune.batch_size 2 and gradient_accumulation 12: ")  # a fifth would not be all 24 rows
+    assert none.startswith("finetune.gradient_checkpointing: ")
+
+
 @pytest.mark.parametrize(
     ("zero_stage", "options", "bytes_of_a_weight"),
     [

@@ -1,11 +1,14 @@
 """The choice among first stages, from ranks made by hand: what is better, what is so by chance alone, what cannot be told."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.tune.choice import Choice, Part, choose
+from drag_ray.tune.choice_folder import build_rows, format_choice, write_choice
 from drag_ray.tune.first_stages import FirstStage, find_ranks, list_first_stages, rank_pages
 from drag_ray.types import Evidence, Hit, Question
 
@@ -112,8 +115,34 @@ def test_a_reader_is_given_fewer_pages_where_hardly_any_evidence_is_missed(
     assert choice.depth
     assert (choice.depth.fewest, choice.depth.taken) == (fewest, taken)
     assert choice.to_options(AGENT)["evaluate"]["rerank"].get("depth", 100) == taken
+    late = far.get("checking", 0)
+    found = {5: 0, 10: num_questions // 2 - late // 2, 20: num_questions - late, 50: num_questions, 100: num_questions}
+    assert choice.depth.recalls == pytest.approx({depth: number / num_questions for depth, number in found.items()})
     if choice.depth.fewest < 100:
         assert choice.depth.lost == pytest.approx(far.get("checking", 0) / num_questions if fewest == 20 else 0)
+
+
+@pytest.mark.parametrize(
+    ("num_questions", "end"),
+    [
+        (
+            150,
+            "Pages to read: the best 10 lose 0.000 of the recall at 20, at most 0.000, on the questions to check by, so they are",
+        ),
+        (140, "Pages to read: fewer than 20 lose more than 0.02 of the recall, or may, with so few questions; all are read."),
+    ],
+)
+def test_what_each_depth_finds_is_said_and_kept(tmp_path: Path, num_questions: int, end: str) -> None:
+    parts = [
+        build_part(part, lambda stage, place, part: 4 if place % 5 else 9, num_questions) for part in ("choosing", "checking")
+    ]
+    choice = choose((parts[0], parts[1]), STAGES, AGENT, depth=20, seed=0)
+    said = format_choice(build_rows((parts[0], parts[1]), STAGES, AGENT.depth), choice, AGENT)
+    recalls = "Recall of key words on the questions to check by: .800 at 5, 1.000 at 10, 1.000 at 20."
+    assert recalls in said
+    assert end in said
+    write_choice(tmp_path, choice, AGENT, [num_questions] * 2)
+    assert json.loads((tmp_path / "choice.json").read_text())["depth"]["recalls"] == {"5": 0.8, "10": 1, "20": 1}
 
 
 def test_too_few_questions_or_documents_choose_nothing() -> None:

@@ -93,6 +93,15 @@ def test_the_start_of_a_reranker_orders_what_the_search_finds_by_its_vectors(sea
     assert ranks == expected  # the third is beyond the depth of the results
 
 
+def test_the_start_of_a_reranker_has_no_rank_where_the_search_finds_no_page(searcher: Searcher, tmp_path: Path) -> None:
+    start, model = write_embedding_model(tmp_path / "start"), write_cross_encoder(tmp_path / "trained")
+    reranker = Rerank(RerankedConfig(model=str(model), start=str(start), depth=3))
+    alone = replace(QUESTION, id="alone", question="zebra", evidence=(Evidence("a.pdf", 1),))
+    assert order_by_vectors(reranker, searcher.index_dir, [alone], 2) == {"alone": None}
+    asked = [alone, replace(QUESTION, evidence=(Evidence("a.pdf", 3),), question="fuel")]
+    assert order_by_vectors(reranker, searcher.index_dir, asked, 2) == {"alone": None, "q": 1}  # that of its own page
+
+
 def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Searcher, hybrid: Hybrid) -> None:
     turn = build_search("spar^2 oil", evidence_rank=None, hits=())
     rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)

@@ -1,6 +1,7 @@
 """A layer with an adapter computes what PEFT's own does, forth and back."""
 
 import copy
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -47,6 +48,22 @@ def test_logits_and_gradients_are_those_of_peft(options: dict[str, Any]) -> None
     assert len(gradients) >= 12
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(gradients, expected_gradients)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_what_is_computed_again_for_the_backward_pass_learns_the_same(autocast: bool) -> None:
+    dtype = torch.bfloat16 if autocast else torch.float32
+    kept, again = (build(dtype)[0].train() for _ in range(2))
+    again.gradient_checkpointing_enable({"use_reentrant": False})
+    entered = Counter[str]()
+    for name, layer in again.named_modules():
+        if isinstance(layer, LoraLinear):
+            layer.register_forward_pre_hook(lambda *_, name=name: entered.update([name]))
+    (logits, gradients), (expected, expected_gradients) = (compute(model, autocast=autocast) for model in (again, kept))
+    assert set(entered.values()) == {2}  # forth, and once more on the way back
+    assert len(gradients) == 2 * len(entered)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=0)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=0)
 
 
 def test_under_autocast_the_input_is_not_copied_to_float32_and_the_numbers_are_as_near() -> None:
