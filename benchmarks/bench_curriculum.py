@@ -12,8 +12,8 @@ tokens are drawn or trained, tokens a second; and the steps of reinforcement lea
 (`engine_kl`, nats a token), the questions that were drawn and learned from, and the images. It is written whenever a stage has
 ended. The exit status is 1 if one failed; `failed` says why.
 
-`--taught 2` has the teacher write both rounds of V-Retrver, and `--letters` rewards letters in reinforcement learning, for a
-model that did not learn to write an order: neither would find anything to learn in its noise.
+`--letters` rewards letters in reinforcement learning, for a model that did not learn to write an order, whose noise would earn
+nothing.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
             print(f"model: {sum(path.stat().st_size for path in model.iterdir()) / 2**30:.2f} GiB", flush=True)
             write_documents(folder, (200, 200) if is_tiny else _PAGE_POINTS)
             learning = {"learning_rate": 3e-3 if is_tiny else 2e-4, "epochs": options.epochs}
-            run_dir = run_curriculum(folder, model, name, "", learning, options.taught, **build_sections(options))
+            run_dir = run_curriculum(folder, model, name, "", learning, **build_sections(options))
             check_curriculum(run_dir, name, NUM_ROUNDS[options.recipe])
     except BaseException:
         progress.look()
@@ -151,7 +151,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=sorted(NUM_ROUNDS), required=True)
     parser.add_argument("--shapes", choices=[*SHAPES, TINY], required=True)
-    parser.add_argument("--taught", type=int, default=1, help="rounds whose replies the teacher writes")
     parser.add_argument("--letters", action="store_true", help="reinforcement learning rewards letters")
     parser.add_argument("--epochs", type=int, default=6, help="of the training of each round")
     parser.add_argument("--gpu-memory-utilization", type=float, default=0.3, help="as engine.gpu_memory_utilization")

@@ -115,7 +115,7 @@ class StopReason(StrEnum):
     ANSWER = "answer"
     """The policy gave an answer."""
     MAX_ITERATIONS = "max_iterations"
-    """The last allowed turn passed without an answer, or that which followed three equal replies."""
+    """The last allowed turn passed without an answer, or that after three equal replies."""
     CONTEXT_LENGTH = "context_length"
     """The next prompt would not fit into the model's context; an error too where that is the first one."""
     TOOL_ERRORS = "tool_errors"

@@ -53,7 +53,7 @@ HINT_CHARS = 1200
 QUOTED_WORDS = 6
 """words in a row that a query may not share with the page"""
 MAX_ALIKE = 3
-"""equal replies in a row after which a policy is asked for its answer"""
+"""equal replies in a row, each answered alike, after which a policy is asked for its answer"""
 QUOTE_PROBLEM = "the query is a quotation; search with a few key words"
 
 _HINT = (
@@ -175,12 +175,12 @@ class Rollouts:
         last_step, num_opening = episode.max_turns, len(conversation)
         asked_with = episode.open(self._prompt_sets[task.prompt_set - 1]) if task.prompt_set else conversation[:]
         hint_page = await self._choose_hint(task)
-        step = 0
+        told, step = list[tuple[str, Content]](), 0
         while True:
             step += 1
             hidden = self._hide(conversation, num_opening, images)
-            told = leave_out(conversation, hidden)[num_opening:]
-            prompt = _Prompt((*leave_out_images(asked_with, hidden.images), *told), len(conversation), hidden)
+            later = leave_out(conversation, hidden)[num_opening:]
+            prompt = _Prompt((*leave_out_images(asked_with, hidden.images), *later), len(conversation), hidden)
             turn, observation = await self._take_turn(task, episode, prompt, step, hint_page, images)
             turns.append(share_tokens(turn, turns[-1]) if turns else turn)
             note_turn(turn, observation)
@@ -193,7 +193,8 @@ class Rollouts:
                 return StopReason.TOOL_ERRORS
             if step == last_step:
                 return StopReason.MAX_ITERATIONS
-            if episode.asks_for_answer and _goes_in_circles(turns):
+            told = [*told[1 - MAX_ALIKE :], (turn.raw_text, observation)]
+            if episode.asks_for_answer and told == [told[-1]] * MAX_ALIKE:  # it would go on so to the last turn
                 last_step = step + 1
             if step + 1 == last_step and episode.asks_for_answer:
                 observation = self._prompts.followed_by_final_request(observation)
@@ -327,12 +328,6 @@ def read_action(
 def _count_last_errors(turns: Sequence[Turn]) -> int:
     """The calls of tools that have failed since one did not, or none was called."""
     return sum(1 for _ in takewhile(lambda turn: turn.call.error, reversed(turns)))
-
-
-def _goes_in_circles(turns: Sequence[Turn]) -> bool:
-    """True if the last `MAX_ALIKE` replies are the same, word for word. What such a policy would be told next it was told before,
-    and it would go on so to the last turn; a window of the task rerank is another question, whose order may be the same."""
-    return len(turns) >= MAX_ALIKE and len({turn.raw_text for turn in turns[-MAX_ALIKE:]}) == 1
 
 
 def _record_turn(

@@ -211,7 +211,7 @@ STAGES: dict[str, Stage] = {
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
-            version=7,
+            version=8,
             reads=("index",),
             # Before training, the base model and the baselines are compared. What was trained from is known to finetune best, so
             # it comes last; format knows the validation questions.

@@ -20,7 +20,7 @@ LINES = {
     "corpus": 4_220,
     "embed": 90,
     "engine": 3_870,
-    "evaluate": 5_540,
+    "evaluate": 5_560,
     "examples": 260,
     "feedback": 1_490,
     "finetune": 6_040,
@@ -28,7 +28,7 @@ LINES = {
     "index": 1_010,
     "pipeline": 1_400,
     "process": 2_540,
-    "questions": 1_840,
+    "questions": 1_990,
     "recipes": 1_170,
     "rl": 1_110,
     "rollout": 3_160,
@@ -42,10 +42,10 @@ LINES = {
     "": 1_330,
 }
 """Of each package, and of the modules at the top."""
-FILES = 451
-OPTIONS = 371
+FILES = 452
+OPTIONS = 372
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 55_810
+TEST_LINES = 56_020
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

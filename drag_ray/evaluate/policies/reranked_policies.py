@@ -36,8 +36,9 @@ _QUESTIONS_PER_ITEM = 16
 _TIMED = 30
 """Questions that are enough for a median."""
 _TIMED_THREADS = 2
-_NUM_STARTED = 50
-"""Questions that show what training brought: the vectors of the pages of one take a small model on a CPU half a second."""
+_NUM_STARTED = 250
+"""Questions that tell whether training brought some points: the vectors of the pages of one take a small model on a CPU half a
+second."""
 _TIMED_DEPTH = 10
 """Pages that are found where no model reads them."""
 

@@ -74,18 +74,16 @@ def answer(body: dict[str, Any], number: int) -> Answer:
     return Answer(CALLS.render_search(part))
 
 
-def build_options(
-    folder: Path, model: Path, name: str, teacher: dict[str, Any], learning: dict[str, Any], num_taught: int
-) -> dict[str, Any]:
+def build_options(folder: Path, model: Path, name: str, teacher: dict[str, Any], learning: dict[str, Any]) -> dict[str, Any]:
     """Options that make the configuration small, and its first rounds a teacher's."""
     curriculum = tomllib.loads((CONFIGS / f"{name}.toml").read_text())["curriculum"]
     for number, entry in enumerate(curriculum):
         entry["finetune"] |= {"num_workers": 1, "gradient_accumulation": 1, "max_length": 16384, **learning}
-        entry["collect"] |= {"teacher": teacher} if number < num_taught else {}
+        entry["collect"] |= {"teacher": teacher} if not number else {}
         entry["process"] = {"reward": name.removesuffix("_curriculum")}
     windows = {"candidates": 4, "window": 4, "step": 1}
     return {
-        "corpus": {"documents": str(folder / "documents"), "questions": str(folder / "questions.jsonl")},
+        "corpus": {"documents": str(folder / "documents"), "questions": str(folder / "questions.jsonl"), "ocr": "off"},
         "agent": {"max_tokens": 96, "max_iterations": 2, "thinking": False, "depth": 4, "top_k": 1, "rerank": windows},
         "engine": {
             **{"model": str(model), "device": "cpu", "dtype": "float32", "max_model_len": 16384},
@@ -112,7 +110,6 @@ def run_curriculum(
     name: str,
     ray_address: str,
     learning: dict[str, Any],
-    num_taught: int = 1,
     **sections: dict[str, Any],
 ) -> Path:
     """Run a shipped curriculum on the documents of the folder to its end, and give the folder of the run.
@@ -120,13 +117,12 @@ def run_curriculum(
     Args:
         name: of its configuration.
         learning: options of the training of each round.
-        num_taught: rounds whose replies are a teacher's.
         sections: options that take the place of those for a small model on CPUs.
     """
     run_dir = folder / "run"
     with serve_chat(TEACHERS[name]) as served:
         teacher = {"backend": "openai", "model": "teacher", "endpoint": {"address": served.address}}
-        options = build_options(folder, model, name, teacher, learning, num_taught)
+        options = build_options(folder, model, name, teacher, learning)
         options |= {section: options.get(section, {}) | given for section, given in sections.items()}
         with drag_ray.open_run(run_dir, config=CONFIGS / f"{name}.toml", cluster={"address": ray_address}, **options) as run:
             run.pipeline()

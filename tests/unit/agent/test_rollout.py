@@ -12,7 +12,7 @@ from small_index import open_index
 
 from drag_ray import schemas
 from drag_ray.agent.config import Example
-from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank
+from drag_ray.agent.environment import SearchEnvironment, SearchResult, compute_evidence_rank
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import RolloutTask, compute_seed
 from drag_ray.engine.generate import Generation, Request, list_images
@@ -62,6 +62,20 @@ def test_who_goes_in_circles_is_asked_for_the_answer_at_once(environment: Search
     assert (trajectory.stop_reason, trajectory.final_answer.text) == (StopReason.ANSWER, "340")
     trajectory = roll_out(ScriptedEngine(script(*[same] * 9)), environment, max_iterations=9)
     assert (trajectory.stop_reason, len(trajectory.turns)) == (StopReason.MAX_ITERATIONS, 4)
+
+
+def test_who_is_told_something_else_each_time_does_not_go_in_circles(
+    environment: SearchEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finds = iter(range(1, 9))
+
+    async def search(*_: object) -> SearchResult:
+        page = Page(f"{next(finds)}.pdf", 1, 1, "text")
+        return SearchResult(shown=((Hit(page.file, 1, 1, 1.0), page),))
+
+    monkeypatch.setattr(environment, "search", search)
+    trajectory = roll_out(ScriptedEngine(script(*["<search>rotor</search>"] * 6)), environment, max_iterations=6)
+    assert len(trajectory.turns) == 6
 
 
 def test_examples_are_earlier_turns_and_the_question_comes_last(environment: SearchEnvironment) -> None:
