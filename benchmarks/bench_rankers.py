@@ -760,18 +760,20 @@ def transfer(options: argparse.Namespace, run: Run) -> None:
         first = search_words(test, collection.searcher)
         for output, source in missing.items():
             folder = options.transfer / "models" / f"{source['set']}-{source['train']}-seed{source['seed']}"
-            reranker = open_reranker(folder / "ce", options.on_gpu)
-            depth = options.depths[0]
-            scores = passages.read(reranker, test, [take(hits, depth) for hits in first])
-            ranks = rank_reread("ce", test, first, scores, {depth: source["weights"]["ce"][str(depth)]})
-            tuned, _ = collection.embed(
-                str(folder / "embed" / ENCODER_DIR_NAME), collection.folder / "transferred", options.on_gpu
-            )
-            for key, hits in search_vectors(test, first, tuned).items():
-                ranks[key if key == "question" else f"tuned_{key}"] = rank(test, hits)
-            found = {"source": source["set"], "set": name, "train": source["train"], "seed": source["seed"], "ranks": ranks}
+            depth, ranks = options.depths[0], {"question": rank(test, first)}
+            for ranker in (key for key in source["weights"] if PLAN[key][1] == "bm25"):
+                scores = passages.read(
+                    open_reranker(folder / ranker, options.on_gpu), test, [take(hits, depth) for hits in first]
+                )
+                ranks |= rank_reread(ranker, test, first, scores, {depth: source["weights"][ranker][str(depth)]})
+            for embedder in (path.parent for path in sorted(folder.glob(f"embed*/{ENCODER_DIR_NAME}"))):
+                tuned, _ = collection.embed(str(embedder / ENCODER_DIR_NAME), collection.folder / "transferred", options.on_gpu)
+                found = search_vectors(test, first, tuned)
+                ending = embedder.name.removeprefix("embed")
+                ranks |= {f"tuned_{key}{ending}": rank(test, found[key]) for key in ("dense", "hybrid")}
+            about = {"source": source["set"], "set": name, "train": source["train"], "seed": source["seed"], "ranks": ranks}
             measures = {key: summarise(own) for key, own in ranks.items()}
-            write_result(output, {**found, "measures": measures}, folder=options.transfer / "transfer")
+            write_result(output, {**about, "measures": measures}, folder=options.transfer / "transfer")
 
 
 def time_on_cpu(options: argparse.Namespace, name: str) -> dict[str, Any]:
