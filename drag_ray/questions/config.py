@@ -53,7 +53,7 @@ class QuestionsConfig(BaseConfig):
     another kind if there are more questions than pages"""
     topics: int = Field(default=20, ge=1)
     """groups of pages with like words that questions are spread over, as they are over files; never more than a tenth of the
-    pages. 1: over files alone"""
+    pages, and than 1,000. 1: over files alone"""
     kinds: tuple[KindName, ...] = Field(default=("fact", "procedure", "user"), min_length=1)
     """kinds of questions, which alternate over the pages. Over one page: a stated fact (fact), how something is done
     (procedure), either in words other than the page's (user), what stands in a table, where the text has one (table), or what a

@@ -34,7 +34,7 @@ def draw_pages(pages: Iterable[PageText], seed: int) -> list[PageText]:
 
 
 def group_pages(pages: Sequence[PageText], num_topics: int, seed: int) -> dict[Evidence, int]:
-    """The topic of each page: a number below `num_topics`, and below a tenth of the different pages.
+    """The topic of each page: a number below `num_topics`, and below a tenth of the different pages that are learned from.
 
     Args:
         pages: in an order that is drawn, for the first of them are learned from.
@@ -42,7 +42,7 @@ def group_pages(pages: Sequence[PageText], num_topics: int, seed: int) -> dict[E
         seed: draws the first means.
     """
     texts = [page.text[:_MAX_CHARS] for page in pages]
-    number = min(num_topics, len(set(texts)) // _MIN_PAGES)
+    number = min(num_topics, len(set(texts[:_MAX_LEARNED])) // _MIN_PAGES)
     if number < 2:
         return dict.fromkeys((page.place for page in pages), 0)
     from sklearn.cluster import AgglomerativeClustering, KMeans  # takes a second to import

@@ -98,3 +98,11 @@ def test_the_order_of_many_pages_takes_no_more_steps_than_pages_and_topics_make(
     found = spread_pages(pages, topics)
     assert len(set(found)) == 20_000
     assert steps.total() < 4 * 20_000
+
+
+def test_of_more_pages_than_are_learned_from_there_are_no_more_topics_than_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "_MAX_LEARNED", 60)
+    pages = [write_page("a.pdf", number, number % 40) for number in range(1, 401)]
+    topics = group_pages(draw_pages(pages, 0), 1_000, 0)
+    assert topics.keys() == {page.place for page in pages}
+    assert len(set(topics.values())) == 6
