@@ -73,7 +73,7 @@ _WAYS = {
 _PLAIN_WAYS = {"trl": False, "trl+liger": True}
 """Whether it uses Liger."""
 _PACK_TOKENS = 4096
-"""of a pack of plain TRL"""
+"""of a pack of plain TRL, unless a step has fewer"""
 _PAGE_TOKENS = WIDTH * HEIGHT // 32**2
 """of the picture of a page for Qwen3-VL"""
 _AROUND_TEXT = 64
@@ -161,32 +161,34 @@ def describe_published(folder: Path, start: Path) -> dict[str, Any]:
     return {name: int(number) for name, number in numbers.items()}
 
 
-def measure_plain(run_dir: Path, model: str, config: RunConfig, batch_size: int, liger: bool, warm_up: int) -> dict[str, Any]:
+def measure_plain(run_dir: Path, config: RunConfig, way: str, packs: bool, options: argparse.Namespace) -> dict[str, Any]:
     """One run of plain TRL, in a process of its own."""
+    model, pack = resolve_model(config.engine.model), min(_PACK_TOKENS, options.step_tokens)
     settings, images_dir = config.finetune, run_dir / "index" / DIR_NAME
-    options = PlainOptions(
+    given = PlainOptions(
         model=model,
         train_path=str(run_dir / "format" / settings.chosen_method.row_format / "train.jsonl"),
         images_dir=str(images_dir) if images_dir.exists() else "",
-        max_length=_PACK_TOKENS,
-        per_device_train_batch_size=batch_size,
+        max_length=pack,
+        per_device_train_batch_size=options.step_tokens // pack if packs else settings.batch_size,
         gradient_checkpointing=settings.gradient_checkpointing,
-        use_liger_kernel=liger,
+        use_liger_kernel=_PLAIN_WAYS[way],
         lora_dropout=settings.lora_dropout,
         learning_rate=settings.learning_rate,
         target_modules=list(settings.target_modules),
     )
     with GpuMemory() as memory:
-        command = [sys.executable, str(Path(__file__).with_name("plain_trl.py")), json.dumps(options)]
+        command = [sys.executable, str(Path(__file__).with_name("plain_trl.py")), json.dumps(given)]
         ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         return {"failed": ended.stderr.strip()[-1000:]}
     steps = json.loads(ended.stdout.splitlines()[-1])["steps"]
-    first, last = steps[min(warm_up, len(steps) - 1) - 1], steps[-1]
+    warm_up = min(options.warm_up, len(steps) - 1)
+    first, last = steps[warm_up - 1], steps[-1]
     seconds = last["seconds"] - first["seconds"]
     return {
         "tokens_per_s": round((last["tokens"] - first["tokens"]) / seconds, 1),
-        "seconds_per_step": round(seconds / (len(steps) - min(warm_up, len(steps) - 1)), 3),
+        "seconds_per_step": round(seconds / (len(steps) - warm_up), 3),
         "gpu_memory_gib": memory.peak_gib,
         "steps": len(steps),
         "tokens": last["tokens"],
@@ -273,9 +275,7 @@ def compare_ways(options: argparse.Namespace, rest: Sequence[str], scratch: Path
             run_dir = scratch / f"{shapes} {row_tokens} {way}"
             write_rows(run_dir, resolve_model(model), method.row_format, batch * options.steps, options)
             if way in _PLAIN_WAYS:
-                packs = not seen and config.finetune.method == "sft"
-                rows = max(1, options.step_tokens // _PACK_TOKENS) if packs else batch
-                found = measure_plain(run_dir, resolve_model(model), config, rows, _PLAIN_WAYS[way], options.warm_up)
+                found = measure_plain(run_dir, config, way, not seen and config.finetune.method == "sft", options)
             else:
                 with connect(config.cluster):
                     found = measure(run_dir, config, options.warm_up)
