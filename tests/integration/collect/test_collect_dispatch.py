@@ -101,7 +101,7 @@ def test_an_engine_that_takes_longer_takes_less(joined: None, tmp_path: Path) ->
     spans = roll_out(tmp_path, num_questions=30, num_awaited=2, first_slower=3.0, num_engines=2, chunk_rollouts=4)
     fewer, more = sorted(len(engine) for engine in spans)
     print(f"tail idle {compute_tail_idle(spans):.3f}, full {compute_fullness(spans):.3f}, {fewer} and {more} rollouts")
-    assert more > 1.5 * fewer
+    assert more >= 1.5 * fewer
 
 
 @pytest.mark.slow

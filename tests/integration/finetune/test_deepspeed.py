@@ -72,15 +72,15 @@ def check_what_was_learned(finetune_dir: Path, model: Path, alone: tuple[Path, l
     prove(compute_reference(str(model), finetune_dir / "adapter"), ask_folder(finetune_dir / "merged"), "the merged model", "")
 
 
-def check_curve(finetune_dir: Path, expected_curve: list[dict[str, Any]]) -> None:
-    """Each step once, with the loss of one process."""
+def check_curve(finetune_dir: Path, expected_curve: list[dict[str, Any]], rel: float = 1e-5) -> None:
+    """Each step once, with the loss of one process. `rel`: by how much numbers may differ."""
     curve = [json.loads(line) for line in (finetune_dir / "curve.jsonl").read_text().splitlines()]
     steps, expected_steps = ([point for point in points if "loss" in point] for points in (curve, expected_curve))
     assert [point["step"] for point in steps] == list(range(1, NUM_STEPS + 1))  # none lost
     for name in ("loss", "learning_rate", "grad_norm", "tokens"):
-        assert [point[name] for point in steps] == pytest.approx([point[name] for point in expected_steps], rel=1e-5), name
+        assert [point[name] for point in steps] == pytest.approx([point[name] for point in expected_steps], rel=rel), name
     for place in (0, -1):
-        assert curve[place]["eval_loss"] == pytest.approx(expected_curve[place]["eval_loss"], rel=1e-5)
+        assert curve[place]["eval_loss"] == pytest.approx(expected_curve[place]["eval_loss"], rel=rel)
 
 
 @pytest.mark.slow  # ZeRO-3 parts what ZeRO-2 does, and the weights too
@@ -125,7 +125,7 @@ def test_a_whole_model_learns_as_in_one_process_and_is_published_also_by_a_stage
     capsys.readouterr()
     learn_in_two_processes(tmp_path, nano_model, **options)
     assert "finetune step" not in "".join(capsys.readouterr())
-    check_curve(tmp_path / "finetune", whole_alone)
+    check_curve(tmp_path / "finetune", whole_alone, rel=1e-4)  # of the norms of so many gradients
     published, base = (load_file(folder / "model.safetensors") for folder in (tmp_path / "finetune" / "model", nano_model))
     learned = load_file(last / "model.safetensors")  # of ZeRO-2 with the head, which is the embeddings' matrix once more
     torch.testing.assert_close(published, {name: learned[name] for name in base})
