@@ -1,10 +1,10 @@
 """A shipped curriculum to its end, by models that see pages: supervised training, rejection sampling, reinforcement learning.
 
 PYTHONPATH=.:tests/support/cases:tests/support/models:tests/support/servers
-    python benchmarks/bench_curriculum.py --recipe v_retrver|opensearch_vl --shapes 8b
+    python benchmarks/bench_curriculum.py --recipe v_retrver|opensearch_vl [--shapes tiny]
 
 Ten pages with pictures and seven training questions, with few samples of each, on one GPU, by the pipeline with
-`jobs/configs/RECIPE_curriculum.toml`. The model has the shapes of Qwen3-VL, but for its words, and random weights; a scripted
+`jobs/configs/RECIPE_curriculum.toml`. The model has the shapes of Qwen3-VL-8B, but for its words, and random weights; a scripted
 teacher writes what the first round learns. So this measures stages and no quality.
 
 `results/curriculum_RECIPE.json` has of each stage seconds, counts, the most GPU memory (of everything on that GPU) and, where
@@ -26,7 +26,7 @@ from typing import Any
 
 from bench_finetune_speed import GpuMemory
 from curricula import check_curriculum, run_curriculum, write_documents, write_policy
-from qwen3_vl_shapes import SHAPES_2B, SHAPES_4B, SHAPES_8B, drop_words, write_model, write_random_weights
+from qwen3_vl_shapes import SHAPES_8B, drop_words, write_model, write_random_weights
 from record import RESULTS_DIR, make_folder, write_result
 
 import drag_ray
@@ -39,7 +39,6 @@ from drag_ray.storage.artifacts import MANIFEST_NAME, is_begun, require_manifest
 from drag_ray.storage.json_text import parse_json
 
 NUM_ROUNDS = {"v_retrver": 2, "opensearch_vl": 1}
-SHAPES = {"8b": SHAPES_8B, "4b": SHAPES_4B, "2b": SHAPES_2B}
 TINY = "tiny"
 LETTERS = "tests.support.cases.own_rewards:reward_letters"
 _PAGE_POINTS = (298, 420)  # A6, which is 621 x 876 pixels: about 520 tokens
@@ -133,7 +132,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
             if is_tiny:
                 model = write_policy(folder / "model")
             else:
-                model = write_model(folder / "model", embedded_model_dir(), drop_words(SHAPES[options.shapes]))
+                model = write_model(folder / "model", embedded_model_dir(), drop_words(SHAPES_8B))
                 write_random_weights(model)
             print(f"model: {sum(path.stat().st_size for path in model.iterdir()) / 2**30:.2f} GiB", flush=True)
             write_documents(folder, (200, 200) if is_tiny else _PAGE_POINTS)
@@ -150,7 +149,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=sorted(NUM_ROUNDS), required=True)
-    parser.add_argument("--shapes", choices=[*SHAPES, TINY], required=True)
+    parser.add_argument("--shapes", choices=["8b", TINY], default="8b")
     parser.add_argument("--letters", action="store_true", help="reinforcement learning rewards letters")
     parser.add_argument("--epochs", type=int, default=6, help="of the training of each round")
     parser.add_argument("--gpu-memory-utilization", type=float, default=0.3, help="as engine.gpu_memory_utilization")

@@ -31,23 +31,6 @@ SHAPES_8B: dict[str, Any] = {
         "deepstack_visual_indexes": [8, 16, 24],
     },
 }
-# Qwen/Qwen3-VL-4B-Instruct and Qwen/Qwen3-VL-2B-Instruct, config.json
-SHAPES_4B: dict[str, Any] = {
-    "text_config": SHAPES_8B["text_config"] | {"hidden_size": 2560, "intermediate_size": 9728, "tie_word_embeddings": True},
-    "vision_config": {
-        "depth": 24,
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_heads": 16,
-        "out_hidden_size": 2560,
-        "deepstack_visual_indexes": [5, 11, 17],
-    },
-}
-SHAPES_2B: dict[str, Any] = {
-    "text_config": SHAPES_4B["text_config"]
-    | {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "vision_config": SHAPES_4B["vision_config"] | {"out_hidden_size": 2048},
-}
 # Two layers of the same kinds.
 SHAPES_TINY: dict[str, Any] = {
     "text_config": {

@@ -8,8 +8,6 @@ from curricula import check_curriculum, run_curriculum, write_documents
 from qwen3_vl_shapes import SHAPES_8B, drop_words, write_model, write_random_weights
 
 from drag_ray.engine.models.embedded import embedded_model_dir
-from drag_ray.finetune.training_folder import read_curve
-from drag_ray.storage import artifacts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -28,10 +26,4 @@ def test_a_curriculum_of_real_shapes_comes_to_its_end_with_pictures(tmp_path: Pa
         engine={"device": "gpu", "dtype": "bfloat16", "gpu_memory_utilization": 0.3},
         finetune={"device": "gpu", "dtype": "bfloat16", "learning_rate": 5e-5, "gradient_checkpointing": True},
     )
-    stages = sorted(
-        (of.finished_at, path, of) for path in run_dir.glob("**/manifest.json") if (of := artifacts.read_manifest(path.parent))
-    )
-    for _, path, of in stages:
-        print(path.parent.relative_to(run_dir), f"{of.duration_s:.0f} s", of.counts)
-    print(*read_curve(run_dir / "rl"), sep="\n")
     check_curriculum(run_dir, name, num_rounds)

@@ -75,7 +75,7 @@ def answer(body: dict[str, Any], number: int) -> Answer:
 
 
 def build_options(folder: Path, model: Path, name: str, teacher: dict[str, Any], learning: dict[str, Any]) -> dict[str, Any]:
-    """Options that make the configuration small, and its first rounds a teacher's."""
+    """Options that make the configuration small, and its first round a teacher's."""
     curriculum = tomllib.loads((CONFIGS / f"{name}.toml").read_text())["curriculum"]
     for number, entry in enumerate(curriculum):
         entry["finetune"] |= {"num_workers": 1, "gradient_accumulation": 1, "max_length": 16384, **learning}
