@@ -19,7 +19,7 @@ RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 PYRIGHT := NODE_OPTIONS=--max-semi-space-size=256 $(BIN)/pyright
 HALF := $(addprefix tests/unit/,baselines core/test_rounds.py engine evaluate finetune format index process rl rollout serve tools)
 # Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
-TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py curriculum.py effect.py equal_terms.py kept.py learning_curve.py question_filters.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py tune.py written.py)
+TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py curriculum.py effect.py equal_terms.py kept.py learning_curve.py question_filters.py question_kinds.py rankers.py rerank_cpu.py rl.py search_endpoint.py tune.py writer_pairs.py written.py)
 CONFIG ?= jobs/configs/demo.toml
 SBOM_LISTS ?= cpu gpu dev audit docs
 SBOM_DIR ?= dist

@@ -1,6 +1,6 @@
 """Keep what a run of the whole loop measured: stage times and counts from the manifests, the table from the report's comparison.
 
-make demo && python benchmarks/bench_demo.py [--run-dir runs/demo] [--name demo]
+make demo && python benchmarks/bench_demo.py [--run-dir runs/demo] [--name demo] [--whole-s SECONDS]
 """
 
 import argparse
@@ -19,6 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"), help="folder of a finished run")
     parser.add_argument("--name", default="demo", help="name of the result")
+    parser.add_argument("--whole-s", type=float, help="seconds of `make demo` in a fresh clone without caches, if it was timed")
     options = parser.parse_args()
     run_dir: Path = options.run_dir
     stages = [name for name, stage in STAGES.items() if not stage.switch or (run_dir / name).is_dir()]
@@ -28,6 +29,7 @@ def main() -> None:
     write_result(
         options.name,
         {
+            **({"whole_s": options.whole_s} if options.whole_s else {}),
             "stage_seconds": {name: manifest.duration_s for name, manifest in manifests.items()},
             "stage_counts": {name: manifest.counts for name, manifest in manifests.items()},
             "verdict": comparison["verdict"],

@@ -1,7 +1,7 @@
 """Worth of options of the stage `questions`: what a ranker learns from equally many questions with each of them and without.
 
 python benchmarks/bench_question_filters.py --model MODEL [--sets medquad,ohr_bench] [--limit 3000] [--seeds 0,1,2,3,4]
-    [--option engine.gpu_memory_utilization=0.8] [--result question_filters]
+    [--option engine.gpu-memory-utilization=0.8] [--result question_filters]
 python benchmarks/bench_question_filters.py --model MODEL --page-view image --sets financebench --result question_filters_figure
 
 A model writes questions over a set with all filters, of the kind `table` too or, from pictures of the pages of its PDFs, of the
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,12 +70,22 @@ def write_questions(options: argparse.Namespace, name: str, run_dir: Path) -> di
     documents = [str(source / "pdfs"), "--corpus.page-images"] if by_picture else [str(source / "pages.jsonl.gz")]
     asked = ["--questions.limit", str(options.limit), "--questions.page-view", options.page_view]
     asked += ["--questions.kinds", json.dumps(KINDS[options.page_view])]
-    more = [part for one in options.option for part in (f"--{one.partition('=')[0]}", one.partition("=")[2])]
     run_job("index", ["--run-dir", str(run_dir), "--corpus.documents", *documents])
     model = ["--engine.model", options.model, "--embedding.model", options.embedder]
-    run_job("questions", ["--run-dir", str(run_dir), *model, *asked, *more])
+    run_job("questions", ["--run-dir", str(run_dir), *model, *asked, *to_arguments(dict(options.option))])
     manifest = require_manifest(run_dir / "questions", "python jobs/questions.py")
     return {"stage_s": round(manifest.duration_s, 1), **{key: count for key, count in manifest.counts.items() if count}}
+
+
+def read_option(text: str) -> tuple[str, str]:
+    """A name and its value, of the command line."""
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def to_arguments(given: Mapping[str, str]) -> list[str]:
+    """Options as arguments of a job; a switch has no value."""
+    return [part for name, value in given.items() for part in (f"--{name}", value) if part]
 
 
 def run_job(stage: str, arguments: list[str]) -> None:
@@ -151,12 +161,7 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
             "learned": number,
         }
         if number >= options.least:
-            values = {
-                side: np.stack(
-                    [teach(draw_questions(of, number, seed), asked, found, collection, seed) for seed in options.seeds]
-                )
-                for side, of in learned.items()
-            }
+            values = {side: teach(of, number, asked, found, collection, options.seeds) for side, of in learned.items()}
             row |= compare_values({"question": question, **values}, files, ["off"])
         print(name, option.name, row["kept"], number, row.get("on", {}).get("above_off", {}).get("mrr"), flush=True)
     reasons = {
@@ -172,7 +177,9 @@ def main() -> None:
     parser.add_argument("--page-view", choices=tuple(KINDS), default="text", help="image: from the PDFs of the sets")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=["medquad", "ohr_bench"])
     parser.add_argument("--limit", type=int, default=3_000, help="questions to write over a set, before the filters")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the stage, beside its defaults")
+    parser.add_argument(
+        "--option", type=read_option, action="append", default=[], metavar="NAME=VALUE", help="of the stage, beside its defaults"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/question_filters"), help="folder of the runs")
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
     parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2, 3, 4])

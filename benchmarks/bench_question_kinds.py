@@ -95,12 +95,22 @@ def undo(folder: Path, kept: Sequence[Question]) -> dict[str, list[Question]]:
 
 
 def teach(
-    learned: Sequence[Question], asked: Sequence[Question], found: Sequence[Hits], collection: Collection, seed: int
+    learned: Sequence[Question],
+    number: int,
+    asked: Sequence[Question],
+    found: Sequence[Hits],
+    collection: Collection,
+    seeds: Sequence[int],
 ) -> np.ndarray:
-    """The measures of each asked question, with the order of `features` that learn from some."""
-    model = feature_training.fit(learned, collection.searcher, DEPTH, collection.searcher, seed)
-    scorer = FeatureScorer(model, collection.searcher) if model.weights else None
-    return measure(rank(asked, reorder(asked, found, [{}] * len(found), DEPTH, 0.0, scorer)))
+    """The measures of each asked question with the order of `features`, which learns from so many of some questions in a draw for
+    each seed, (seeds, questions, measures)."""
+    measures = list[np.ndarray]()
+    for seed in seeds:
+        drawn = draw_questions(learned, number, seed)
+        model = feature_training.fit(drawn, collection.searcher, DEPTH, collection.searcher, seed)
+        scorer = FeatureScorer(model, collection.searcher) if model.weights else None
+        measures.append(measure(rank(asked, reorder(asked, found, [{}] * len(found), DEPTH, 0.0, scorer))))
+    return np.stack(measures)
 
 
 def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -128,10 +138,7 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
         raise SystemExit(f"{name}: too few questions over documents that are not asked about: {counts}")
     number = min(NUM_LEARNED, *map(len, groups.values()))
     found = search_words(asked, collection.searcher)
-    values = {
-        key: np.stack([teach(draw_questions(of, number, seed), asked, found, collection, seed) for seed in options.seeds])
-        for key, of in groups.items()
-    }
+    values = {key: teach(of, number, asked, found, collection, options.seeds) for key, of in groups.items()}
     question = measure(rank(asked, found))[None]
     rows = compare_values({"question": question, **values}, [one.evidence[0].file for one in asked], [ALL, KEPT])
     for key, row in rows.items():

@@ -44,20 +44,25 @@ def write_demo() -> str:
     ]
     for reference, text in (("question", "the question"), ("base", "its untrained base")):
         rows.append([f"tuned above {text}", *(write_difference(measure, reference) for measure in (*hits, "mrr"))])
-    for reference in (results.get("deployment") or {"rows": [{"differences": []}]})["rows"][0]["differences"]:
-        rows.append(_write_candidate(results["deployment"], reference["reference"]))
+    deployment = results["deployment"]
+    for reference in deployment["rows"][0]["differences"]:
+        above = f"`{reference['reference']}`"
+        rows.append([f"`{deployment['candidate']}` above {above}", *_write_above(deployment["rows"], reference["reference"])])
+    asked = deployment["start"][0]["metrics"]["start"]["n"]
+    start = f"its start, all-MiniLM-L6-v2, of {asked} questions"
+    rows.append([f"`{deployment['candidate']}` above {start}", *_write_above(deployment["start"], "start")])
     return to_table(["first search", "Hit@1", "Hit@3", "Hit@10", "MRR"], rows)
 
 
-def _write_candidate(deployment: Any, reference: str) -> list[str]:
+def _write_above(measures: Any, reference: str) -> list[str]:
     """The candidate's differences to another policy, of the measures that are tested."""
     cells = {"hit_at_1": "", "hit_at_3": "", "hit_at_10": "", "mrr": ""}
-    for row in deployment["rows"]:
+    for row in measures:
         found = next(one for one in row["differences"] if one["reference"] == reference)
         scale, digits = (1, 3) if row["name"] == "mrr" else (100, 1)
         value, low, high = (f"{scale * found[name]:+.{digits}f}" for name in ("value", "low", "high"))
         cells[row["name"]] = f"{value} [{low}, {high}], {write_test(found['p_value'], found['adjusted_p_value'])}"
-    return [f"`{deployment['candidate']}` above `{reference}`", *cells.values()]
+    return [*cells.values()]
 
 
 LARGE = "Qwen2.5-Coder-1.5B-Instruct"

@@ -40,6 +40,7 @@ _COLUMNS = (
     *(*_ID_COLUMNS, "question", *_EVIDENCE_COLUMNS, *FILE_COLUMNS, *PAGE_COLUMNS),
     *(*_ANSWER_COLUMNS, *_CATEGORY_COLUMNS, "group", "split", *IMAGE_COLUMNS, _CANDIDATE_COLUMN),
 )
+_KNOWN_COLUMNS = {*_COLUMNS, "style", "path", "plain_question"}  # these the stage `questions` writes for people
 _SPLITS = {
     "": "",
     "train": "train",
@@ -50,9 +51,8 @@ _SPLITS = {
     "validation": "test",
     "eval": "test",
 }
-_MAX_NAMED_PAGES = 3
+_MAX_NAMED_PAGES = _MAX_NAMED_IDS = 3
 _MAX_NAMED_COLUMNS = 10
-_MAX_NAMED_IDS = 3
 
 
 def read_questions(
@@ -80,7 +80,7 @@ def read_questions(
     others: Counter[str] = Counter()
 
     def parse(record: dict[str, Any]) -> Question:
-        others.update(name for name in record.keys() - set(_COLUMNS) if record[name] is not None)
+        others.update(name for name in record.keys() - _KNOWN_COLUMNS if record[name] is not None)
         return _parse_question(record, allow_unanswerable, images)
 
     for place, question in read_records(path, parse, _COLUMNS):
@@ -92,7 +92,7 @@ def read_questions(
             continue
         questions[question.id] = question
     refuse_page_zero(path, problems)
-    _say_others(path, others or Counter(set(list_columns(path)) - set(_COLUMNS)))
+    _say_others(path, others or Counter(set(list_columns(path)) - _KNOWN_COLUMNS))
     return list(questions.values()), problems
 
 

@@ -126,7 +126,9 @@ def test_columns_of_which_nothing_is_made_are_named(tmp_path, caplog, suffix):
 
 def test_columns_that_are_read_are_not_spoken_of_and_texts_lose_what_no_table_holds(tmp_path, caplog):
     caplog.set_level("INFO", logger="drag_ray")
-    read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": "train", "group": None, "source": None})
+    of_the_stage = {"style": "curt", "path": [{"file": "a.pdf"}], "plain_question": "How is it?"}
+    row = {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": "train", "group": None, "source": None}
+    read_one(tmp_path, row | of_the_stage)
     assert not caplog.records
     texts = {"question": "Ho\ud800w?", "answers": ["8\ud8004\0", ["a\udfff", "b"]], "category": "\udc80c"}
     question = read_one(tmp_path, {"id": "q", "gold": [["a.pdf", 3]], **texts})
