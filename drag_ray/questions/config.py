@@ -60,8 +60,8 @@ class QuestionsConfig(BaseConfig):
     figure shows, where the writer sees the page's picture (figure). Over several linked pages that are all needed: two of one
     document (pages), two of different documents (documents), a comparison of these (comparison), or three of different
     documents, one leading to the next (path)"""
-    examples: tuple[str, ...] = Field(default=(), max_length=20)
-    """some real questions of users, whose style is imitated"""
+    examples: tuple[Annotated[str, Field(pattern=r"[^\W_]")], ...] = Field(default=(), max_length=20)
+    """some real questions of users, each with a word or more, whose style is imitated"""
     styles: tuple[Annotated[str, Field(pattern=r"\S", max_length=200)], ...] = Field(default=(), max_length=100)
     """who asks, or in what style, for example "a nurse in a hurry" or "three key words": one is drawn for each draft"""
     language: str = Field(default="", pattern="^([a-z]{2,3})?$")

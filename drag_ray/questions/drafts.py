@@ -209,7 +209,7 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / ROWS_NAME
     if not path.is_file():
         raise DataError(f"{path}: is not there, though the stage has finished. `python jobs/questions.py` makes it again.")
-    return {str(row["id"]): row for row in map(parse_json, path.read_text(encoding="utf-8").splitlines())}
+    return {str(row["id"]): row for row in map(parse_json, path.read_bytes().splitlines())}
 
 
 def _build_row(question: Question, draft: Draft) -> dict[str, Any]:

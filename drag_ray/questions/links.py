@@ -232,10 +232,14 @@ def plan_orders(
 def _plan(pages: Sequence[PageText], kinds: Sequence[KindName], turns: int, others: Sequence[PageText]) -> Iterator[Order]:
     graphs = {within: link_pages(pages, within, others) for within in {WALKS[kind][1] for kind in kinds if kind in WALKS}}
     ordered = set[tuple[KindName, frozenset[Evidence]]]()
+    planned = set[str]()  # a kind that is named twice comes to the same page again
     for turn in range(turns):
         for number, page in enumerate(pages):
             kind = kinds[(number + turn) % len(kinds)]
             id = f"written-{compute_fingerprint(page.place.file, page.place.page_number, kind)}"
+            if id in planned:
+                continue
+            planned.add(id)
             num_pages, within = WALKS.get(kind, (1, False))
             if num_pages == 1:
                 if (kind != "table" or has_table(page.text)) and (kind != "figure" or page.image):

@@ -88,12 +88,12 @@ def run(sections: QuestionsSections, inputs: Inputs, folder: StageFolder) -> dic
     embed = _load_embedder(sections)
     drafts = drop_repeated(_write_drafts(orders, sections, options), sections.questions, embed)
     drafts = mix_difficulty(drafts, sections.questions, sections.seed)
-    counts |= count_drafts(drafts)
+    counts |= (of_drafts := count_drafts(drafts))
     artifacts.write_jsonl(folder.path / REJECTED_NAME, [asdict(draft) for draft in drafts if draft.reason])
     kept = {draft.id: draft for draft in drafts if not draft.reason}
     if not kept:
         raise DataError(
-            f"none of {len(drafts)} written questions is left ({_list_counts(counts)}); see {folder.path / REJECTED_NAME}. "
+            f"none of {len(drafts)} written questions is left ({_list_counts(of_drafts)}); see {folder.path / REJECTED_NAME}. "
             "A larger model writes better ones (questions.writer), and questions.filters names what leaves them out."
         )
     near_duplicates = find_near_duplicates(pages, dict.fromkeys(page for draft in kept.values() for page in draft.places))

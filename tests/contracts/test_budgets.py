@@ -45,7 +45,7 @@ LINES = {
 FILES = 452
 OPTIONS = 372
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 56_030
+TEST_LINES = 56_080
 ENTRIES = 20
 """Of a folder, so that it can be taken in at a glance; the packages themselves are the layers' (`test_layers.py`)."""
 

@@ -10,8 +10,18 @@ from drag_ray.config import build
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES
 from drag_ray.corpus.questions import read_questions
-from drag_ray.questions.config import QuestionsConfig
-from drag_ray.questions.drafts import Draft, Rewriting, build_rows, count_drafts, drop_repeated, mix_difficulty, split_drafts
+from drag_ray.errors import ConfigError
+from drag_ray.questions.config import ROWS_NAME, QuestionsConfig
+from drag_ray.questions.drafts import (
+    Draft,
+    Rewriting,
+    build_rows,
+    count_drafts,
+    drop_repeated,
+    mix_difficulty,
+    read_rows,
+    split_drafts,
+)
 from drag_ray.storage.artifacts import write_jsonl
 from drag_ray.types import Evidence
 
@@ -155,3 +165,17 @@ def test_the_style_of_a_question_is_in_its_row_and_kinds_are_counted() -> None:
     assert (row["style"], row["category"]) == ("a nurse in a hurry", "written_table")
     counts = count_drafts([styled, DRAFT, replace(DRAFT, reason="known")])
     assert (counts["questions_table"], counts["questions_fact"]) == (1, 1)
+
+
+@pytest.mark.parametrize("example", ["", " ", "???", "_"])
+def test_an_example_without_a_word_is_refused(example: str) -> None:
+    with pytest.raises(ConfigError, match="examples"):
+        build(QuestionsConfig, {"examples": [example]})
+
+
+def test_rows_are_read_whatever_ends_a_line_for_unicode(tmp_path: Path) -> None:
+    name = "a\u2028b\x85c.txt"
+    write_jsonl(tmp_path / ROWS_NAME, [{"id": "q1", "evidence": [{"file": name, "page_number": 1}]}, {"id": "q2"}])
+    rows = read_rows(tmp_path)
+    assert list(rows) == ["q1", "q2"]
+    assert rows["q1"]["evidence"][0]["file"] == name

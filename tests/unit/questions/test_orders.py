@@ -217,3 +217,11 @@ def test_each_question_is_drafted_as_often_as_samples_are_asked_for() -> None:
     assert len({order.id for order in planned}) == 5
     [single] = plan_orders([page(WORDS, "a")], ("fact",), 1)
     assert single == planned[0]
+
+
+def test_a_kind_that_is_named_twice_is_asked_once_of_a_page() -> None:
+    pages = [page(WORDS, name) for name in "abcd"]
+    planned = plan_orders(pages, ("fact", "fact", "user"), 100)
+    asked = [(order.pages[0].place.file, order.kind) for order in planned]
+    assert sorted(asked) == [(name, kind) for name in "abcd" for kind in ("fact", "user")]
+    assert len({order.id for order in planned}) == len(planned)
