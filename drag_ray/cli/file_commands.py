@@ -251,7 +251,10 @@ def _pairs(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     parser.add_argument("--real", type=Path, default=None, metavar="FILE", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.questions.pairs import write_pairs
+    from drag_ray.storage.artifacts import require_manifest
 
+    for stage in ("index", "questions"):
+        require_manifest(options.run / stage, f"python jobs/{stage}.py")
     worse = set[tuple[str, str]]()
     if options.real:
         from drag_ray.evaluate.question_mix import measure_mix, read_real

@@ -94,9 +94,10 @@ class Review:
             raise DataError(
                 f"a verdict on {verdict.id[:80]!r}, expected one on {question.id!r}, with a question if it is edited."
             )
-        self.verdicts[verdict.id] = verdict = replace(verdict, asked=question.question)
+        verdict = replace(verdict, asked=question.question)
         make_private(self.path.parent)
         append_line(self.path, asdict(verdict))
+        self.verdicts[verdict.id] = verdict
 
     def read_page(self, place: int, number: int) -> Page:
         """The image or, after these, the evidence page, counted from 0, of the question at a place. Raises DataError where the
@@ -184,8 +185,9 @@ def serve_review(review: Review, port: int) -> None:
         try:
             listener.bind((HOST, port))
             listener.listen()
-        except OSError as error:
-            raise ServeError(f"port {port} of {HOST} cannot be used ({error.strerror}). Name another one: --port 0") from None
+        except (OSError, OverflowError) as error:  # of a number that is no port
+            problem = getattr(error, "strerror", error)
+            raise ServeError(f"port {port} of {HOST} cannot be used ({problem}). Name another one: --port 0") from None
         key = secrets.token_urlsafe()
         server = uvicorn.Server(uvicorn.Config(build_app(review, key), log_level="warning", lifespan="off"))
         _logger.info(f"{len(review.items)} questions: http://{HOST}:{listener.getsockname()[1]}/?key={key}")

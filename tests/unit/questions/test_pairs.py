@@ -126,3 +126,12 @@ def test_a_run_that_makes_no_pair_is_told_and_nothing_is_written(
     with pytest.raises(DataError, match=message):
         write_pairs(tmp_path, tmp_path / "pairs.jsonl")
     assert not (tmp_path / "pairs.jsonl").exists()
+
+
+def test_a_stage_that_has_not_finished_is_named_before_real_questions_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finish_index(tmp_path, [build_page(file="a.md", page_number=1, text=TEXT)], [])
+    command = ["pairs", str(tmp_path), str(tmp_path / "pairs.jsonl"), "--real", str(tmp_path / "none.jsonl")]
+    assert main(command) == 1
+    assert "python jobs/questions.py" in capsys.readouterr().err

@@ -14,9 +14,10 @@ from starlette.testclient import TestClient
 
 from drag_ray.corpus.image_store import ImageStore, encode
 from drag_ray.corpus.verdicts import read_verdicts
+from drag_ray.errors import ServeError
 from drag_ray.questions.drafts import Draft
 from drag_ray.questions.review import ReviewItem
-from drag_ray.serve.review import Review, build_app
+from drag_ray.serve.review import Review, build_app, serve_review
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Question
@@ -141,3 +142,15 @@ def test_a_page_that_lies_outside_the_documents_is_not_drawn(tmp_path: Path) -> 
     for name in ("../outside.pdf", str(outside), "link.pdf"):
         with pytest.raises(Exception, match="there is no picture of its pages"):
             review.draw_page(build_page(file=name, page_number=1))
+
+
+def test_a_verdict_that_cannot_be_written_is_not_shown_as_kept(client: TestClient, review: Review) -> None:
+    review.path.parent.write_text("a file where the folder is to be")
+    assert client.post("/questions/0/verdict", json={"id": "q1", "asked": "", "verdict": "keep"}).status_code == 500
+    assert review.list_questions()[0]["verdict"] == ""
+
+
+@pytest.mark.parametrize("port", [99_999, -1])
+def test_a_number_that_is_no_port_is_said(review: Review, port: int) -> None:
+    with pytest.raises(ServeError, match=f"port {port} of 127.0.0.1 cannot be used"):
+        serve_review(review, port)
