@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.searcher import Searcher
 from drag_ray.storage.appended_lines import read_lines
 from drag_ray.storage.artifacts import require_manifest
+from drag_ray.types import Question
 
 ROOT = Path(__file__).parent.parent
 KINDS = {"text": ("fact", "procedure", "user", "table"), "image": ("fact", "procedure", "user", "figure")}
@@ -73,8 +74,23 @@ def write_questions(options: argparse.Namespace, name: str, run_dir: Path) -> di
     run_job("index", ["--run-dir", str(run_dir), "--corpus.documents", *documents])
     model = ["--engine.model", options.model, "--embedding.model", options.embedder]
     run_job("questions", ["--run-dir", str(run_dir), *model, *asked, *to_arguments(dict(options.option))])
-    manifest = require_manifest(run_dir / "questions", "python jobs/questions.py")
+    return read_counts(run_dir / "questions")
+
+
+def read_counts(stage_dir: Path) -> dict[str, Any]:
+    """The seconds of a finished stage, and its counts that are not 0."""
+    manifest = require_manifest(stage_dir, f"python jobs/{stage_dir.name}.py")
     return {"stage_s": round(manifest.duration_s, 1), **{key: count for key, count in manifest.counts.items() if count}}
+
+
+def read_drafts(run_dir: Path) -> dict[str, Draft]:
+    """The drafts of a run by their names, the last of each."""
+    return {draft.id: draft for draft in read_lines(run_dir / "questions" / JOURNAL_NAME, DRAFT)}
+
+
+def count_learned(groups: Iterable[Sequence[Question]]) -> int:
+    """The number of questions that a ranker learns from in each draw: draws of the smallest group are to differ too."""
+    return min(NUM_LEARNED, 4 * min(map(len, groups)) // 5)
 
 
 def read_option(text: str) -> tuple[str, str]:
@@ -142,7 +158,7 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
     own, test, alike = split(collection)
     held, _ = split_questions([replace(one, split="") for one in own], ASKED_FRACTION, 1, "document", alike)
     asked = draw_questions([one for one in held if one.split == "test"], NUM_ASKED, 0)
-    drafts = list({draft.id: draft for draft in read_lines(run_dir / "questions" / JOURNAL_NAME, DRAFT)}.values())
+    drafts = [*read_drafts(run_dir).values()]
     table = schemas.read_table(collection.folder / "pages.parquet", schemas.PAGES)
     places = dict.fromkeys(page for one in [*asked, *test, *(draft.to_question() for draft in drafts)] for page in one.evidence)
     near = find_near_duplicates(table, places)
@@ -153,7 +169,7 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
         sides = {side: [draft.to_question() for draft in of] for side, of in (("on", option.on), ("off", option.off))}
         overlaps = find_overlaps([*sides["on"], *sides["off"]], [*asked, *test], "document", near)
         learned = {side: [one for one in of if one.id not in overlaps] for side, of in sides.items()}
-        number = min(NUM_LEARNED, 4 * min(map(len, learned.values())) // 5)  # draws of the smaller one are to differ too
+        number = count_learned(learned.values())
         row = rows[option.name] = {
             "seconds": option.seconds,
             "kept": {side: len(of) for side, of in sides.items()},
@@ -170,6 +186,18 @@ def run_set(options: argparse.Namespace, name: str) -> dict[str, Any]:
     return {"asked": len(asked), "stage": counts, "drafts": reasons, "options": rows}
 
 
+def add_options(parser: argparse.ArgumentParser, name: str) -> None:
+    """The options of a benchmark of written questions: how they are written, where, and how often a ranker learns from them."""
+    parser.add_argument(
+        "--option", type=read_option, action="append", default=[], metavar="NAME=VALUE", help="of the stage, beside its defaults"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs") / name, help="folder of the runs")
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
+    parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2, 3, 4])
+    parser.add_argument("--least", type=int, default=LEAST, help="questions to learn from, under which nothing is learned")
+    parser.add_argument("--result", default=name, help="name of the result")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="the writer, as engine.model; one that sees images for --page-view image")
@@ -177,14 +205,7 @@ def main() -> None:
     parser.add_argument("--page-view", choices=tuple(KINDS), default="text", help="image: from the PDFs of the sets")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=["medquad", "ohr_bench"])
     parser.add_argument("--limit", type=int, default=3_000, help="questions to write over a set, before the filters")
-    parser.add_argument(
-        "--option", type=read_option, action="append", default=[], metavar="NAME=VALUE", help="of the stage, beside its defaults"
-    )
-    parser.add_argument("--out", type=Path, default=Path("runs/question_filters"), help="folder of the runs")
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
-    parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2, 3, 4])
-    parser.add_argument("--least", type=int, default=LEAST, help="questions to learn from, under which nothing is learned")
-    parser.add_argument("--result", default="question_filters", help="name of the result")
+    add_options(parser, "question_filters")
     options = parser.parse_args()
     tables = {name: run_set(options, name) for name in options.sets}
     rows = [row for table in tables.values() for row in table["options"].values() if "on" in row]

@@ -22,21 +22,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_question_filters import open_run, read_option, run_job, to_arguments
-from bench_question_kinds import LEAST, NUM_ASKED, NUM_LEARNED, teach
+from bench_question_filters import (
+    add_options,
+    count_learned,
+    open_run,
+    read_counts,
+    read_drafts,
+    read_option,
+    run_job,
+    to_arguments,
+)
+from bench_question_kinds import NUM_ASKED, teach
 from bench_rankers import compare_values, measure, rank, search_words
-from public_sets import DATA_DIR, require
+from public_sets import require
 from record import write_result
 
 from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import find_near_duplicates
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.corpus.split import find_overlaps, split_questions
-from drag_ray.questions.config import JOURNAL_NAME
-from drag_ray.questions.drafts import DRAFT, Draft
+from drag_ray.questions.drafts import Draft
 from drag_ray.questions.pairs import write_pairs
-from drag_ray.storage.appended_lines import read_lines
-from drag_ray.storage.artifacts import require_manifest
 
 KINDS = ("fact", "procedure", "user")
 WRITER_FRACTION, ASKED_FRACTION = 1 / 3, 0.5
@@ -68,8 +74,7 @@ def draft(run_dir: Path, documents: Path, options: Namespace, samples: int, adap
     given = {"engine.model": options.model, **{f"questions.{name}": value for name, value in asked.items()}}
     given |= dict(options.option) | ({"engine.adapter": adapter} if adapter else {})
     run_job("questions", ["--run-dir", str(run_dir), *to_arguments(given)])
-    manifest = require_manifest(run_dir / "questions", "python jobs/questions.py")
-    return {"stage_s": round(manifest.duration_s, 1), **{key: count for key, count in manifest.counts.items() if count}}
+    return read_counts(run_dir / "questions")
 
 
 def train(folder: Path, options: Namespace) -> dict[str, Any]:
@@ -80,13 +85,7 @@ def train(folder: Path, options: Namespace) -> dict[str, Any]:
     device = {name.replace("engine", "finetune"): of for name, of in of_engine.items() if name.endswith((".device", ".dtype"))}
     given = {"engine.model": options.model, **of_engine, **device, **TRAINING, **dict(options.train_option)}
     run_job("finetune", ["--run-dir", str(folder / "training"), "--finetune.data", str(pairs), *to_arguments(given)])
-    manifest = require_manifest(folder / "training" / "finetune", "python jobs/finetune.py")
-    return {"pairs": number, "stage_s": round(manifest.duration_s, 1), "counts": manifest.counts}
-
-
-def read_drafts(run_dir: Path) -> dict[str, Draft]:
-    """The drafts of a run by their names, the last of each."""
-    return {one.id: one for one in read_lines(run_dir / "questions" / JOURNAL_NAME, DRAFT)}
+    return {"pairs": number, **read_counts(folder / "training" / "finetune")}
 
 
 def describe(drafts: Sequence[Draft]) -> dict[str, Any]:
@@ -112,7 +111,7 @@ def compare(options: Namespace, name: str, folder: Path) -> dict[str, Any]:
     asked = draw_questions([one for one in held if one.split == "test"], NUM_ASKED, 0)
     overlaps = find_overlaps([*questions[BASE], *questions[TUNED]], asked, "document", near)
     learned = {side: [one for one in of if one.id not in overlaps] for side, of in questions.items()}
-    number = min(NUM_LEARNED, 4 * min(map(len, learned.values())) // 5)  # draws of the smaller one are to differ too
+    number = count_learned(learned.values())
     drafted = {side: describe([*of.values()]) for side, of in drafts.items()}
     result = {"drafts": drafted, "compared": len(shared), "kept": rows, "asked": len(asked), "learned": number}
     if number < options.least:
@@ -141,13 +140,8 @@ def main() -> None:
     parser.add_argument("--sets", type=lambda text: text.split(","), default=["fairytaleqa"])
     parser.add_argument("--limit", type=int, default=1_000, help="questions to write over each part, before the filters")
     parser.add_argument("--samples", type=int, default=4, help="drafts of each that pairs are made of")
-    parser.add_argument("--option", type=read_option, action="append", default=[], metavar="NAME=VALUE", help="of writing")
     parser.add_argument("--train-option", type=read_option, action="append", default=[], metavar="NAME=VALUE", help="of training")
-    parser.add_argument("--out", type=Path, default=Path("runs/writer_pairs"), help="folder of the runs")
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
-    parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0, 1, 2, 3, 4])
-    parser.add_argument("--least", type=int, default=LEAST, help="questions to learn from, under which nothing is learned")
-    parser.add_argument("--result", default="writer_pairs", help="name of the result")
+    add_options(parser, "writer_pairs")
     options = parser.parse_args()
     sets = {name: run_set(options, name) for name in options.sets}
     about = {"model": Path(options.model).name, "training": TRAINING, "samples": options.samples}

@@ -234,10 +234,6 @@ def _kinds(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     )
     parser.add_argument("--real", type=Path, default=None, metavar="FILE", help=help_text)
     options = parser.parse_args(argv)
-    from drag_ray.storage.artifacts import require_manifest
-
-    for stage in ("index", "questions"):
-        require_manifest(options.run / stage, f"python jobs/{stage}.py")
     from drag_ray.evaluate.question_mix import format_worth, measure_mix, read_real
 
     print(to_displayable(format_worth(measure_mix(options.run, read_real(options.run, options.real)))))
@@ -251,10 +247,7 @@ def _pairs(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     parser.add_argument("--real", type=Path, default=None, metavar="FILE", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.questions.pairs import write_pairs
-    from drag_ray.storage.artifacts import require_manifest
 
-    for stage in ("index", "questions"):
-        require_manifest(options.run / stage, f"python jobs/{stage}.py")
     worse = set[tuple[str, str]]()
     if options.real:
         from drag_ray.evaluate.question_mix import measure_mix, read_real

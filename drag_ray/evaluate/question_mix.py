@@ -37,12 +37,11 @@ from drag_ray.questions.config import ROWS_NAME
 from drag_ray.questions.drafts import read_rows
 from drag_ray.search.page_reranker import put_in_order
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Hits, Question
 
-_CATEGORY = "written_"
-_DEPTH, _NUM_DRAWS, _MAX_ASKED, _LEAST_ASKED = 20, 5, 600, 30
-_NUM_RESAMPLES, _LEVEL = 10_000, 0.05
-
+_CATEGORY, _LEVEL = "written_", 0.05
+_DEPTH, _NUM_DRAWS, _NUM_RESAMPLES, _MAX_ASKED, _LEAST_ASKED = 20, 5, 10_000, 600, 30
 
 Part = tuple[Literal["kinds", "styles"], str]
 """A kind or a style, with the option of `questions` that names it."""
@@ -88,8 +87,11 @@ def read_real(run_dir: Path, path: Path | None = None) -> list[Question]:
 
     Raises:
         DataError: there are too few, or the file cannot be read.
+        ArtifactError: the index or its written questions have not finished.
         ConfigError: there is no file of verdicts.
     """
+    for stage in ("index", "questions"):
+        require_manifest(run_dir / stage, f"python jobs/{stage}.py")
     index_dir = run_dir / "index"
     if path:
         pages = schemas.read_table(index_dir / "pages.parquet", schemas.PAGES, ["file", "page_number"])

@@ -26,13 +26,13 @@ def write_pairs(run_dir: Path, path: Path, worse: Collection[tuple[str, str]] = 
             as rejected, beside what was kept of other kinds or styles of the same pages.
 
     Raises:
-        ArtifactError: the stage has not finished.
+        ArtifactError: the stage, or the index before it, has not finished.
         DataError: its questions or drafts are not there, were written from pictures, or make no pair.
     """
+    artifacts.require_manifest(run_dir / "index", "python jobs/index.py")
     folder = run_dir / "questions"
-    settings = QuestionsConfig.model_validate(
-        artifacts.require_manifest(folder, "python jobs/questions.py").origin["config"]["questions"]
-    )
+    manifest = artifacts.require_manifest(folder, "python jobs/questions.py")
+    settings = QuestionsConfig.model_validate(manifest.origin["config"]["questions"])
     if settings.page_view == "image":
         raise DataError(f"{folder}: the questions were written from pictures, and pairs are made of texts alone.")
     kept = read_rows(folder).keys()
